@@ -1,0 +1,1 @@
+"""GPU memory, clocks and processes, one vendor library a file."""

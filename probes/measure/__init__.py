@@ -1,0 +1,1 @@
+"""Measuring plans: each yields steps and consumes events."""

@@ -1,0 +1,1 @@
+"""A simulated engine, as a process, for machines without one."""

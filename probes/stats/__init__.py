@@ -1,0 +1,1 @@
+"""Pure judgments: regret, acceptance, intervals, ceilings."""

@@ -1,0 +1,1 @@
+"""The screen: it draws frames, turns keys into intents, and measures nothing."""

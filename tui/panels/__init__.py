@@ -1,0 +1,1 @@
+"""One chart or table of the live screen a file, each with a constant `PANEL`."""
