@@ -34,9 +34,9 @@ CATEGORIES: tuple[str, ...] = ("code", "story", "translation", "structured")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One event that a server's log tells of, in canonical units.
+    r"""One event that a server's log tells of, in canonical units.
 
-    `line` is 1-based and lines end at `\\n` only. `fields` holds only what the line says, under the names of
+    `line` is 1-based and lines end at `\n` only. `fields` holds only what the line says, under the names of
     `FIELDS`, plus engine-specific extras under other names. `at` is ISO 8601 as printed, with no zone invented.
     `ranks` lists every rank that printed this same event; `rank` is the one that `line` belongs to. `text` is the
     cleaned line (no escapes, no foreign prefix), cut at 500 characters: evidence to show, never to parse again.

@@ -12,6 +12,10 @@ from typing import Any, Literal
 KnobClass = Literal["speed", "memory", "numerics", "policy", "placement", "logging"]
 
 
+class Refused(ValueError):  # noqa: N818  (what happened, not what broke)
+    """A preset or setting that cannot work, found before a start. One line: where, what, and what is legal."""
+
+
 @dataclass(frozen=True, slots=True)
 class Knob:
     """One setting of a server that a person may turn.

@@ -12,7 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from probes.events import Capacity, FlagsInForce, Record, Warn
-from probes.recipe import Dial, Knob, Recipe
+from probes.recipe import Dial, Knob, Recipe, Refused
+
+__all__ = ["Engine", "LogReader", "Refused", "engine", "names", "parse"]
 
 
 class LogReader(Protocol):
@@ -23,7 +25,7 @@ class LogReader(Protocol):
     """
 
     def feed(self, line: int, text: str) -> Sequence[Record]:
-        """Take line `line` (1-based, without its `\\n`; may hold `\\r`, ANSI codes, any characters)."""
+        r"""Take line `line` (1-based, without its `\n`; may hold `\\r`, ANSI codes, any characters)."""
         ...
 
     def close(self) -> Sequence[Record]:
@@ -119,10 +121,6 @@ class Engine(Protocol):
         Keys among `drafted accepted steps per_position server_ttft_ms server_tpot_ms cached_tokens`.
         """
         ...
-
-
-class Refused(ValueError):
-    """A setting that the engine would not accept, found before a start. One line: what, and what is legal."""
 
 
 def names() -> list[str]:
