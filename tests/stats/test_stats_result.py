@@ -1,0 +1,160 @@
+"""The seeds' table and small made-up sweeps through the whole judgment."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from probes.events import CATEGORIES, RequestDone
+from probes.stats.result import judge_sweep
+
+TABLE: dict[int, dict[str, float]] = {
+    1: {"code": 120.8, "story": 114.7, "translation": 126.8, "structured": 126.6},
+    3: {"code": 180.9, "story": 147.0, "translation": 195.4, "structured": 209.4},
+    4: {"code": 200.2, "story": 134.7, "translation": 188.8, "structured": 200.8},
+    5: {"code": 178.8, "story": 125.7, "translation": 202.9, "structured": 232.0},
+}
+
+
+def request(depth: int, category: str, tps: float, prompt: int = 0, **more: Any) -> RequestDone:
+    """A request of 401 tokens, the first alone in its chunk, decoded at `tps`."""
+    name = f"{category}-{prompt}"
+    base = RequestDone(
+        id=f"{depth}-{name}",
+        prompt_id=name,
+        prompt_hash=name,
+        category=category,
+        depth=depth,
+        restart=depth,
+        block=0,
+        outcome="ok",
+        sent=10.0 * depth,
+        first=10.0 * depth + 0.05,
+        last=10.0 * depth + 0.05 + 400 / tps,
+        done=10.0 * depth + 0.05 + 400 / tps,
+        completion_tokens=401,
+        first_tokens=1,
+        prompt_tokens=60,
+        text_hash=name,
+    )
+    return dataclasses.replace(base, **more)
+
+
+def sweep(table: Mapping[int, Mapping[str, float]], prompts: int = 2) -> list[RequestDone]:
+    """Every cell of a table, each prompt at exactly the cell's speed."""
+    return [request(d, c, v, p) for d, row in table.items() for c, v in row.items() for p in range(prompts)]
+
+
+def judge(requests: list[RequestDone], **more: Any) -> dict[str, Any]:
+    """Judge with everything else plain."""
+    given: dict[str, Any] = {"depths": [1, 3, 4, 5], "categories": CATEGORIES}
+    return judge_sweep(requests, engine="ninfer", run="r", simulated=False, **(given | more))
+
+
+def test_the_published_table_is_undecided_though_its_arithmetic_holds() -> None:
+    result = judge(sweep(TABLE))
+    assert result["picks"] == {"median": 4, "mean": 5, "minimax": 3}
+    worst = {d: round(100 * row["worst"], 2) for d, row in result["regret"].items()}
+    assert worst == {"1": 45.43, "3": 9.74, "4": 13.45, "5": 14.49}
+    assert result["verdict"]["state"] == "UNDECIDED"
+    assert result["verdict"]["depth"] is None
+    assert "MEAN_MEDIAN_DISAGREE" in result["flags"]
+    json.dumps(result, allow_nan=False)
+
+
+def test_only_sound_measured_requests_speak_of_speed() -> None:
+    loop = "the same words again " * 60
+    rows = [
+        request(1, "code", 100.0),
+        request(1, "code", 900.0, 1, warmup=True),
+        request(1, "code", 900.0, 2, outcome="aborted"),
+        request(1, "code", 900.0, 3, text=loop),
+        request(1, "code", 900.0, 4, outcome="degenerate"),
+    ]
+    cell = judge(rows, depths=[1], categories=["code"])["cells"][0]
+    assert cell["decode_tps"] == [100.0]
+    assert (cell["n"], cell["requests"]) == (1, 1)
+    assert cell["outcomes"] == {"ok": 1, "aborted": 1, "degenerate": 2}
+
+
+def test_repeats_of_a_prompt_are_no_replicates() -> None:
+    rows = [dataclasses.replace(request(1, "code", 100.0), id=str(i)) for i in range(5)]
+    cell = judge(rows, depths=[1], categories=["code"])["cells"][0]
+    assert (cell["n"], cell["requests"], cell["state"]) == (1, 5, "NO_CLAIM")
+
+
+def test_acceptance_is_pooled_by_sums_and_null_without_drafts() -> None:
+    rows = [
+        request(2, "code", 100.0, 0, drafted=100, accepted=90, steps=310),
+        request(2, "code", 100.0, 1, drafted=300, accepted=90, steps=310),
+        request(0, "code", 50.0, 0, drafted=0, accepted=0),
+    ]
+    plain, drafting = judge(rows, depths=[0, 2], categories=["code"])["cells"]
+    assert drafting["accept_rate"] == pytest.approx(180 / 400)
+    assert drafting["accept_len"] == pytest.approx(1 + 180 / 620, abs=1e-6)
+    assert drafting["step_ms"] == pytest.approx(10.0 * (1 + 180 / 620), abs=1e-3)
+    assert plain["accept_rate"] is plain["accept_len"] is plain["drafted"] is None
+    assert plain["step_ms"] == pytest.approx(20.0)
+
+
+def test_a_missing_cell_keeps_its_depth_from_winning() -> None:
+    table = {d: dict(row) for d, row in TABLE.items()}
+    del table[3]["story"]
+    result = judge(sweep(table))
+    assert result["picks"]["minimax"] == 5
+    assert result["regret"]["3"]["worst"] is None
+    assert result["unmeasured"]["depths"] == [3]
+
+
+def test_an_unverified_depth_neither_wins_nor_sets_the_mark() -> None:
+    result = judge(sweep(TABLE), unverified={3})
+    assert 3 not in result["picks"].values()
+    assert "3" not in result["regret"]
+    assert result["regret"]["4"]["story"] == 0.0
+    assert "CONFIG_UNVERIFIED" in result["flags"]
+
+
+def test_weights_of_real_traffic() -> None:
+    shown = judge(sweep(TABLE), mix={"story": 1.0})["regret"]
+    assert shown["3"]["weighted"] == 0.0
+    assert shown["5"]["weighted"] == pytest.approx(0.1449, abs=1e-4)
+
+
+def test_no_records_at_all_is_an_answer_too() -> None:
+    result = judge([])
+    assert result["verdict"]["state"] == "NOTHING_TO_CHOOSE"
+    assert {c["state"] for c in result["cells"]} == {"RAW"}
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("flag", "more"),
+    [
+        ("ACCEPT_TOO_GOOD", {"drafted": 300, "accepted": 290, "steps": 111}),
+        ("CACHE_HITS", {"cached_tokens": 50}),
+        ("DEGENERATE", {"outcome": "degenerate"}),
+        ("STEP_ROUTES_DIFFER", {"drafted": 300, "accepted": 200, "steps": 201, "burst_gap_ms": 40.0}),
+        ("STEPS_DISAGREE", {"drafted": 300, "accepted": 200, "steps": 150}),
+        ("COUNTERS_ODD", {"drafted": 100, "accepted": 200}),
+        ("NON_IDENTICAL_GREEDY", {"text_hash": "another"}),
+    ],
+)
+def test_each_guard_speaks_when_it_should_and_only_then(flag: str, more: dict[str, Any]) -> None:
+    rows = sweep(TABLE)
+    assert flag not in judge(rows)["flags"]
+    at = next(i for i, r in enumerate(rows) if r.depth == 3)
+    rows[at] = dataclasses.replace(rows[at], **more)
+    result = judge(rows)
+    assert flag in result["flags"]
+    assert any("3" in s or "code" in s for s in result["flag_details"][flag])
+
+
+def test_throttled_and_idle_lanes_are_named() -> None:
+    result = judge(sweep(TABLE), throttled={4: 0.2, 5: 0.01}, concurrency=8)
+    assert "THROTTLED" in result["flags"]
+    assert 4 not in result["picks"].values()
+    assert "LOW_CONCURRENCY" in result["flags"]
