@@ -165,11 +165,12 @@ class ServerChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class LogLine:
-    """One line of the server's own log, cleaned for showing."""
+class LogLines:
+    """New lines of the server's own log, raw: `first` is the number of the first. Clean them before showing."""
 
-    line: int
-    text: str
+    first: int
+    texts: tuple[str, ...]
+    restart: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,6 +290,11 @@ class GpuReading:
     sm_clock_mhz: float | None = None
     throttle: tuple[str, ...] = ()
     """Named reasons that slow the GPU now; idle and application clocks are not throttling."""
+    reserved: int | None = None
+    """Bytes that the driver keeps for itself: in neither `used` nor `free`."""
+    mem_clock_mhz: float | None = None
+    problem: str | None = None
+    """Why this GPU could not be read at this moment, in words; None: it could."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +363,7 @@ class Judged:
 Event = (
     RunStarted
     | ServerChanged
-    | LogLine
+    | LogLines
     | LogRecord
     | CapacityRead
     | FlagsInForce

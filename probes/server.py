@@ -1,0 +1,336 @@
+"""One server process: start, readiness, stop, and what its end meant. It reads no log and sends no load.
+
+The process is started through `probes.guard`, so that nothing is left behind however the console ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from probes.events import ServerChanged, State
+from probes.recipe import Limits, Refused
+
+GUARD = Path(__file__).with_name("guard.py")
+FIRST_LINES, LAST_LINES = 300, 300
+"""Lines of a start that are kept to explain a failure: the reason is often the first line, the usage text the last."""
+SECRET_OPTIONS = ("api-key", "api_key", "token", "password", "secret")
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Everything about one start: what to run, where it will answer, and how it is shown."""
+
+    restart: int
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    host: str
+    port: int
+    ready_path: str
+    depth: int | None = None
+    stop_argv: tuple[str, ...] = ()
+    """A command that stops the server where signals to our own child would not reach it (containers, other hosts)."""
+    tail_argv: tuple[str, ...] = ()
+
+    @property
+    def url(self) -> str:
+        """Where the server answers."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+
+@dataclass(slots=True)
+class Lines:
+    """The lines of this start, the first and the last of them, to explain a failure."""
+
+    first: list[str] = field(default_factory=list)
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_LINES))
+    count: int = 0
+
+    def see(self, texts: Sequence[str]) -> None:
+        """Keep what is worth keeping of new lines."""
+        self.count += len(texts)
+        if len(self.first) < FIRST_LINES:
+            self.first.extend(texts[: FIRST_LINES - len(self.first)])
+        self.last.extend(texts[-LAST_LINES:])
+
+    def all(self) -> list[str]:
+        """First and last lines, none of them twice."""
+        overlap = max(0, len(self.first) + len(self.last) - self.count)
+        return self.first + list(self.last)[overlap:]
+
+
+def mask(argv: Sequence[str]) -> tuple[str, ...]:
+    """An argv to show or store: values of options that hold secrets are masked."""
+    shown: list[str] = []
+    hide = False
+    for word in argv:
+        name, equals, _ = word.partition("=")
+        secret = name.startswith("-") and any(s in name.lower() for s in SECRET_OPTIONS) and "tokens" not in name
+        shown.append("***" if hide and not word.startswith("-") else f"{name}=***" if secret and equals else word)
+        hide = secret and not equals
+    return tuple(shown)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that nothing listens on now."""
+    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        return int(probe.getsockname()[1])
+
+
+def port_owner(host: str, port: int) -> str | None:
+    """Who holds a port, in words; None when it is free."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as problem:
+            if isinstance(problem, PermissionError):
+                return "the system (ports below 1024 need root)"
+        else:
+            return None
+    with contextlib.suppress(psutil.Error, OSError):
+        for found in psutil.net_connections("inet"):
+            if found.laddr and found.laddr.port == port and found.status == psutil.CONN_LISTEN and found.pid:
+                return f"{psutil.Process(found.pid).name()} (pid {found.pid})"
+    return "another process"
+
+
+class Server:
+    """The server of one lab. All methods belong to one event loop."""
+
+    def __init__(
+        self, log: Path, limits: Limits, emit: Callable[[ServerChanged], None], explain: Callable[[Sequence[str], int | None], tuple[str | None, str | None]],
+    ) -> None:  # fmt: skip
+        self.log = log
+        self.limits = limits
+        self.state: State = "stopped"
+        self.now: Start | None = None
+        self.pid: int | None = None
+        self.boot_s: float | None = None
+        self.lines = Lines()
+        self.progress = ""
+        """The last line or progress bar, for the screen while it boots."""
+        self._emit = emit
+        self._explain = explain
+        self._guard: asyncio.subprocess.Process | None = None
+        self._facts: dict[str, Any] = {}
+        self._told = asyncio.Event()
+        self._listener: asyncio.Task[None] | None = None
+        self._began = 0.0
+        self._released = False
+
+    # ------------------------------------------------------------------------------------------------ start
+
+    async def start(self, start: Start) -> bool:
+        """Start and wait until it answers. False when it failed; why is in the event and the log."""
+        if self._guard is not None:
+            raise RuntimeError("stop the running server first")
+        if (owner := await asyncio.to_thread(port_owner, start.host, start.port)) is not None:
+            self.now = start
+            self._say("failed", reason=f"port {start.port} is taken by {owner}", hint="choose port: auto, or stop it")
+            return False
+        self.now, self.lines, self.progress = start, Lines(), ""
+        self.pid, self.boot_s, self._facts, self._released = None, None, {}, False
+        self._told.clear()
+        self._began = time.monotonic()
+        self._say("starting")
+        header = f"# draftdial restart {start.restart} · {time.strftime('%Y-%m-%dT%H:%M:%S%z')}"
+        if start.depth is not None:
+            header += f" · depth {start.depth}"
+        header += f" · {shlex.join(mask(start.argv))}"
+        self._guard = await asyncio.create_subprocess_exec(
+            sys.executable, "-I", "-S", str(GUARD), "--log", str(self.log), "--header", header, "--", *start.argv,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            env={**os.environ, **start.env},
+        )  # fmt: skip
+        self._listener = asyncio.create_task(self._listen(self._guard))
+        ready = await self._until_ready(start)
+        if ready:
+            self.boot_s = time.monotonic() - self._began
+            self._say("ready", boot_s=self.boot_s)
+            return True
+        if self.state != "failed":
+            await self._failed()
+        return False
+
+    async def _until_ready(self, start: Start) -> bool:
+        """Ask the ready path until it answers 200, the process ends, or the time limit passes."""
+        pause, told_at = 0.01, 0.0
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+            while time.monotonic() - self._began < self.limits.boot_s:
+                if "exit" in self._facts or "error" in self._facts:
+                    return False
+                status = None
+                with contextlib.suppress(httpx.HTTPError):
+                    status = (await http.get(start.url + start.ready_path)).status_code
+                if status == 200 and "exit" not in self._facts:
+                    return True
+                now = time.monotonic()
+                if now - told_at >= 0.2:
+                    told_at = now
+                    self._say("loading" if self.pid else "starting")
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._told.wait(), pause)
+                self._told.clear()
+                pause = min(pause * 1.3, 0.25)
+        await self._end()
+        self._say(
+            "failed",
+            reason=f"not ready after {self.limits.boot_s:g} s; last line: {self.progress or 'none'}",
+            hint="raise limits.boot_s in the preset if this engine needs longer",
+        )
+        return False
+
+    async def _listen(self, guard: asyncio.subprocess.Process) -> None:
+        """What the guard tells, until it is gone."""
+        assert guard.stdout is not None  # noqa: S101  (asked for a pipe)
+        while line := await guard.stdout.readline():
+            with contextlib.suppress(ValueError):
+                self._facts.update(json.loads(line))
+            self.pid = self._facts.get("pid", self.pid)
+            self._told.set()
+            if "exit" in self._facts and self.state == "ready":
+                await self._died()
+        await guard.wait()
+        if "gone" not in self._facts and self.pid:  # the guard was killed: the kernel ends the server, we its group
+            with contextlib.suppress(OSError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._facts.setdefault("exit", -signal.SIGKILL)
+            if self.state == "ready":
+                await self._died()
+        self._facts["over"] = True
+        self._told.set()
+
+    async def _died(self) -> None:
+        """The server ended on its own while it was in use."""
+        await asyncio.sleep(0)
+        self._say_end("the server ended by itself")
+
+    async def _failed(self) -> None:
+        """A start that ended before it was ready: wait for the last lines, then explain."""
+        await self._gone(5.0)
+        self._guard = None
+        self._say_end("it ended before it was ready")
+
+    def _say_end(self, what: str) -> None:
+        code = self._facts.get("exit")
+        reason, hint = self._explain(self.lines.all(), code)
+        if "error" in self._facts:
+            reason, hint = str(self._facts["error"]), "give the binary's path in the preset, or put it on PATH"
+        name = (
+            signal.Signals(-code).name if isinstance(code, int) and code < 0 and -code in set(signal.Signals) else None
+        )
+        self._say("failed", reason=reason or what, hint=hint, exit_code=code, signal=name)
+
+    # ------------------------------------------------------------------------------------------------ stop
+
+    async def stop(self) -> None:
+        """End the server and everything it started. Streams must have been closed before: some engines wait for them."""
+        if self._guard is None:
+            if self.state != "failed":
+                self._say("stopped")
+            return
+        self._say("draining")
+        await self._end()
+        self._say("stopped", exit_code=self._facts.get("exit"))
+
+    async def release(self) -> None:
+        """Leave the server running when the console goes."""
+        await self._tell("release")
+        self._released = True
+        self._guard = None
+        if self._listener:
+            self._listener.cancel()
+
+    async def _end(self) -> None:
+        """SIGTERM, again, SIGKILL; llama-server ignores the first while a stream is open."""
+        limit = self.limits.stop_s
+        for word, seconds in (("term", limit * 0.6), ("term", limit * 0.3), ("kill", 5.0)):
+            await self._tell(word)
+            if await self._gone(seconds):
+                break
+        self._guard = None
+        if self._listener:
+            self._listener.cancel()
+
+    async def _tell(self, word: str) -> None:
+        if self._guard and self._guard.stdin and not self._guard.stdin.is_closing():
+            with contextlib.suppress(OSError, ConnectionError):
+                self._guard.stdin.write(word.encode() + b"\n")
+                await self._guard.stdin.drain()
+
+    async def _gone(self, seconds: float) -> bool:
+        """Whether the server and all it started are gone within that time."""
+        end = time.monotonic() + seconds
+        while not ("gone" in self._facts or "over" in self._facts):
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._told.wait(), left)
+            self._told.clear()
+        return True
+
+    def _say(self, state: State, **more: Any) -> None:
+        self.state = state
+        now = self.now
+        self._emit(
+            ServerChanged(
+                at=time.time(),
+                state=state,
+                restart=now.restart if now else 0,
+                depth=now.depth if now else None,
+                pid=self.pid if state not in {"stopped", "failed"} else None,
+                url=now.url if now else None,
+                argv=mask(now.argv) if now else (),
+                elapsed_s=time.monotonic() - self._began if self._began else None,
+                last_line=self.progress or None,
+                **more,
+            )
+        )
+
+
+async def ask(url: str, paths: Sequence[str], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The replies of some paths by path: parsed JSON, else text; None where there was no 200."""
+    found: dict[str, Any] = {}
+    async with httpx.AsyncClient(trust_env=False, timeout=5.0, headers=dict(headers or {})) as http:
+
+        async def one(path: str) -> None:
+            found[path] = None
+            with contextlib.suppress(httpx.HTTPError):
+                reply = await http.get(url + path)
+                if reply.status_code == 200:
+                    try:
+                        found[path] = reply.json()
+                    except ValueError:
+                        found[path] = reply.text
+
+        waits: list[Awaitable[None]] = [one(p) for p in paths]
+        await asyncio.gather(*waits)
+    return found
+
+
+def pick_port(host: str, port: int | None) -> int:
+    """The port to use: the preset's own if it is free, else a free one where it says auto."""
+    if port is None:
+        return free_port(host)
+    if (owner := port_owner(host, port)) is not None:
+        raise Refused(f"port {port} is taken by {owner}; set port: auto, or stop it")
+    return port
