@@ -1,4 +1,4 @@
-"""Parent of one server process: `guard.py --log FILE --header TEXT -- ARGV…`. Standard library only, so it starts at once.
+"""Parent of one server process: `guard.py --log FILE --header TEXT -- ARGV…`. Standard library only: it starts at once.
 
 The console talks to it over two pipes. Whatever happens to the console, even SIGKILL, closes the pipe, and the guard
 then ends the server and everything the server started (it is their subreaper). If the guard itself is killed, the
@@ -44,14 +44,14 @@ def tell(**fact: Any) -> None:
 def descendants(root: int) -> list[int]:
     """Every living process below `root`, by the parents that /proc names; zombies are left out."""
     parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
             continue
         with contextlib.suppress(OSError, ValueError, IndexError):
-            text = Path(f"/proc/{entry}/stat").read_text(encoding="utf-8", errors="replace")
+            text = (entry / "stat").read_text(encoding="utf-8", errors="replace")
             state, parent = text.rpartition(")")[2].split()[:2]
             if state not in "ZX":
-                parents.setdefault(int(parent), []).append(int(entry))
+                parents.setdefault(int(parent), []).append(int(entry.name))
     found: list[int] = []
     queue = [root]
     while queue:

@@ -112,12 +112,14 @@ def port_owner(host: str, port: int) -> str | None:
     return "another process"
 
 
+Explain = Callable[[Sequence[str], int | None], tuple[str | None, str | None]]
+"""Reason and cure of a failed start, from its log lines and exit code."""
+
+
 class Server:
     """The server of one lab. All methods belong to one event loop."""
 
-    def __init__(
-        self, log: Path, limits: Limits, emit: Callable[[ServerChanged], None], explain: Callable[[Sequence[str], int | None], tuple[str | None, str | None]],
-    ) -> None:  # fmt: skip
+    def __init__(self, log: Path, limits: Limits, emit: Callable[[ServerChanged], None], explain: Explain) -> None:
         self.log = log
         self.limits = limits
         self.state: State = "stopped"
@@ -242,7 +244,7 @@ class Server:
     # ------------------------------------------------------------------------------------------------ stop
 
     async def stop(self) -> None:
-        """End the server and everything it started. Streams must have been closed before: some engines wait for them."""
+        """End the server and everything it started. Close streams first: engines wait for them."""
         if self._guard is None:
             if self.state != "failed":
                 self._say("stopped")
