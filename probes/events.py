@@ -174,11 +174,11 @@ class LogLines:
 
 
 @dataclass(frozen=True, slots=True)
-class LogRecord:
-    """A record read from the live log, of the given restart."""
+class LogRecords:
+    """Records read from the live log, of the given restart, in order."""
 
     restart: int
-    record: Record
+    records: tuple[Record, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -364,7 +364,7 @@ Event = (
     RunStarted
     | ServerChanged
     | LogLines
-    | LogRecord
+    | LogRecords
     | CapacityRead
     | FlagsInForce
     | RequestSent

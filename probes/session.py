@@ -20,7 +20,7 @@ from probes.events import (
     FlagsInForce,
     Judged,
     LogLines,
-    LogRecord,
+    LogRecords,
     MemorySample,
     Notice,
     PlanProgress,
@@ -177,9 +177,9 @@ class Session:
         self._changes["log_lines"] = self._counts["lines"]
         self._log_dirty = True
 
-    def _log_record(self, event: LogRecord) -> None:
-        self._counts["records"] += 1
-        self._records.append(event.record)
+    def _log_records(self, event: LogRecords) -> None:
+        self._counts["records"] += len(event.records)
+        self._records.extend(event.records[-RECENT:])
         self._changes["records"] = self._counts["records"]
         self._changes["last_records"] = tuple(self._records)
 
@@ -252,7 +252,7 @@ HANDLERS: Mapping[type, Callable[[Session, Any], None]] = {
     ServerChanged: Session._server_changed,  # noqa: SLF001
     FlagsInForce: Session._flags_in_force,  # noqa: SLF001
     LogLines: Session._log_lines,  # noqa: SLF001
-    LogRecord: Session._log_record,  # noqa: SLF001
+    LogRecords: Session._log_records,  # noqa: SLF001
     CapacityRead: Session._capacity_read,  # noqa: SLF001
     CeilingChanged: Session._ceiling_changed,  # noqa: SLF001
     RequestSent: Session._request_sent,  # noqa: SLF001
