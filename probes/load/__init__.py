@@ -1,1 +1,1 @@
-"""The load generator: its own process, so that the screen never disturbs a stamp."""
+"""Probe load: a client process of its own (`python -m probes.load`), and the light parts that plan its requests."""

@@ -1,0 +1,98 @@
+"""The requests of a measurement, the same prompts in the same order for every arm. Pure and light: no sockets, no loop.
+
+A job is a plain JSON object, so that it can be handed to the load process as one line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from probes import engines
+from probes.load.prompts import WARMUP, Prompt, load, select
+from probes.recipe import Dial, Recipe
+
+
+def chat_body(prompt: Prompt, model_id: str, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
+    """A streaming chat completion that ends with its usage."""
+    body: dict[str, Any] = {
+        "model": model_id,
+        "messages": [{"role": "user", "content": prompt.text}],
+        "max_tokens": max_tokens,
+        "temperature": temperature,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    if seed is not None:
+        body["seed"] = seed
+    return body
+
+
+def plan_requests(  # noqa: PLR0917  (a place in a design has this many coordinates)
+    recipe: Recipe,
+    depth: int | None,
+    restart: int,
+    block: int,
+    model_id: str,
+    seed: int | None,
+    *,
+    warmups: int = 1,
+    offset: int = 0,
+) -> list[dict[str, Any]]:
+    """The requests of one block at one depth: `warmups` flagged ones first, then the recipe's workload.
+
+    Categories take turns (code, story, translation, structured, code, …), so that a drift of the machine meets all
+    alike. `offset` prompts of each category are passed over, so that later blocks bring new content; the list starts
+    anew at its end. Raises `Refused` when the workload asks for more prompts than there are.
+    """
+    work = recipe.workload
+    engine = engines.engine(recipe.engine)
+    prompts = {name: turned(texts, offset) for name, texts in load(work.prompts_file).items()}
+    chosen = select(prompts, work.categories, work.prompts_per_category)
+    found: list[dict[str, Any]] = []
+    for warm, prompt in [*((True, WARMUP) for _ in range(warmups)), *((False, prompt) for prompt in chosen)]:
+        body = chat_body(prompt, model_id, work.max_tokens, work.temperature, seed)
+        body |= work.extra
+        if warm:
+            body["max_tokens"] = min(work.max_tokens, 32)
+        labels = {"depth": depth, "restart": restart, "block": block, "warmup": warm}
+        name = f"r{restart}-b{block}-{prompt.id}" + (f"-{len(found) + 1}" if warm and warmups > 1 else "")
+        found.append(entry(name, prompt, engine.request(body, recipe, depth), labels))
+    return found
+
+
+def turned(prompts: list[Prompt], offset: int) -> list[Prompt]:
+    """The list from its `offset`-th on, around its end."""
+    start = offset % len(prompts)
+    return prompts[start:] + prompts[:start]
+
+
+def entry(name: str, prompt: Prompt, body: Mapping[str, Any], labels: Mapping[str, Any]) -> dict[str, Any]:
+    """One request of a job."""
+    return {
+        "id": name,
+        "prompt_id": prompt.id,
+        "prompt_hash": prompt.hash,
+        "category": prompt.category,
+        "max_tokens": body.get("max_tokens", 0),
+        "body": dict(body),
+        **labels,
+    }
+
+
+def plan_job(
+    recipe: Recipe, url: str, requests: list[dict[str, Any]], *, concurrency: int | None = None
+) -> dict[str, Any]:
+    """The job that sends these requests to the server at `url` (scheme, host and port)."""
+    return {
+        "url": url,
+        "engine": recipe.engine,
+        "concurrency": concurrency or recipe.workload.concurrency,
+        "timeout_s": recipe.limits.request_s,
+        "requests": requests,
+    }
+
+
+def bare_recipe(engine: str, model: str) -> Recipe:
+    """A recipe that names only an engine and a model, for load without a preset."""
+    return Recipe(name="load", engine=engine, binary="", model=model, dial=Dial(kind="", values=(0,)))
