@@ -1,0 +1,208 @@
+"""Rules of the ceiling table about things that run out: pages, lanes, state slots.
+
+Every rule asks for all of its evidence and answers None without it; where two limits bind at once the answer is
+`unknown` with both as rivals.
+"""
+
+from __future__ import annotations
+
+from probes.events import Confidence
+from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, lanes_of, least, pct
+from probes.stats.ledger import Pool, contradicted, smallest_fits, weigh
+from probes.stats.windows import HIGH
+
+
+def arithmetic(scene: Scene) -> Finding | None:
+    """Promises against the pool, where a ledger accounts for everyone in flight."""
+    w, c = scene.window, scene.capacity
+    pool = Pool.of(c)
+    if not scene.views or pool is None or scene.reserving is False or contradicted(pool, scene.views):
+        return None
+    verdicts = [(weigh(pool, view), view) for view in scene.views]
+    full = [v for v in verdicts if v[0][0] == "too_much"]
+    capped = w.capped > 0 and w.at_cap >= MOSTLY * w.n
+    unit = "pages" if pool.page_tokens > 1 else "tokens"
+    if len(full) >= max(1, round(MOSTLY * len(verdicts))):
+        (_, holds, needs), view = full[-1]
+        below = w.capped > 0 and w.at_cap <= (1 - MOSTLY) * w.n
+        sums = (
+            f"{len(view[0])} running requests hold {least(holds)} of {pool.pages:,} {unit} and the next needs "
+            f"{least(needs)}, more than is left"
+        )
+        if below:
+            return Finding(
+                "kv_pool", "high" if scene.reserving else "medium", f"{sums}, with {lanes_of(scene)} taken.",
+                ("below", "any"), cites=("pages", "kv_pool_tokens", "lanes"),
+            )  # fmt: skip
+        if c.lanes is None:
+            return Finding(
+                "kv_pool", "medium", f"{sums}; the number of lanes is not in the log.",
+                missing=("the number of lanes",), cites=("pages", "kv_pool_tokens"),
+            )  # fmt: skip
+        return Finding(
+            "unknown", "low", f"{sums}; and all {c.lanes} lanes are taken: both limits bind.",
+            rivals=("kv_pool", "lanes"), missing=("which limit is met first when one more lane is allowed",),
+        )  # fmt: skip
+    if capped and all(smallest_fits(pool, view) for _, view in verdicts):
+        (_, holds, needs), view = verdicts[-1]
+        total = holds + needs
+        sure = total.high is not None and total.high <= pool.pages
+        small = total.low <= pool.pages // 2
+        return Finding(
+            "lanes", "high" if sure or small else "medium",
+            f"All {c.lanes} lanes are taken while their requests and the next need {least(total)} of {pool.pages:,} "
+            f"{unit}: they would fit.", ("cap",), cites=("lanes", "pages"),
+        )  # fmt: skip
+    return None
+
+
+def at_cap(scene: Scene) -> Finding | None:
+    """All lanes are taken in nearly every report: the lanes, or whatever set their number."""
+    w, c = scene.window, scene.capacity
+    if not w.capped or not w.n:
+        return None
+    taken = w.at_cap >= MOSTLY * w.n
+    nearly = w.at_cap >= HALF * w.n and w.at_cap + w.near_cap >= 0.9 * w.n and w.kv.high < HIGH
+    if not (taken or nearly):
+        return None
+    state = _state_set_the_cap(scene)
+    if state is not None:
+        return state
+    share = f"All {c.lanes} lanes are taken in {w.at_cap} of {w.n} reports with a queue"
+    if w.kv.n and w.kv_high >= HALF * w.kv.n:
+        return Finding(
+            "unknown", "low", f"{share}, and the KV pool is at {pct(w.kv.mean)}: both may bind.", ("cap", "kv"),
+            rivals=("lanes", "kv_pool"), missing=("which limit is met first when one more lane is allowed",),
+            cites=("lanes",),
+        )  # fmt: skip
+    if w.kv.n:
+        sure: Confidence = "high" if taken and w.n >= 3 and w.kv.high < HIGH else "medium"
+        return Finding(
+            "lanes", sure, f"{share}, with the KV pool at {pct(w.kv.high)} at most.", ("cap",), cites=("lanes",)
+        )
+    missing = ("the requests' prompt and output lengths",) if scene.reserving else ("how full the KV pool is",)
+    return Finding("lanes", "medium", f"{share}.", ("cap",), missing=missing, cites=("lanes",))
+
+
+def _state_set_the_cap(scene: Scene) -> Finding | None:
+    """Whether the number of lanes is itself what the state slots allow; or can't be told apart from them."""
+    w, c, boot = scene.window, scene.capacity, scene.boot
+    slots, each, lanes = c.state_slots, c.state_slots_per_request, c.lanes
+    said = boot.get("capped_by") == "state"
+    cites = ("lanes", "state_slots", "state_slots_per_request")
+    if w.kv.n and w.kv_high >= HALF * w.kv.n:
+        return None
+    if slots is not None and lanes is not None:
+        if each is not None and each > 1 and slots // each == lanes:
+            return Finding(
+                "state_pool", "high" if said else "medium",
+                f"All {lanes} lanes are taken, and {lanes} is what {slots} state slots at {each} a request allow.",
+                ("cap",), rivals=() if said else ("lanes",), cites=cites,
+            )  # fmt: skip
+        reduced = said or "requested_lanes" in boot
+        if each is None and w.held.n and w.held.low == w.held.high and w.held.low >= 1 and reduced and slots > lanes:
+            held = round(w.held.low)
+            if lanes in {slots // (held + 1), slots // held}:
+                return Finding(
+                    "state_pool", "medium",
+                    f"All {lanes} lanes are taken; each request holds {held} of {slots} state slots, and one more is "
+                    f"set aside for it: {slots} // {held + 1} = {slots // (held + 1)}.",
+                    ("cap",), rivals=("lanes",), cites=cites,
+                )  # fmt: skip
+        if slots == lanes:
+            return Finding(
+                "unknown", "low", f"All {lanes} lanes are taken, and there are just as many state slots: one follows "
+                "from the other.", ("cap",), rivals=("lanes", "state_pool"), cites=cites,
+                missing=("which stops it when the cap rises and the state slots stay",),
+            )  # fmt: skip
+    if said:
+        return Finding(
+            "state_pool", "high", f"All {lanes} lanes are taken, and the log says that the state pool set that number.",
+            ("cap",), cites=cites,
+        )  # fmt: skip
+    if w.state.n and w.state_full >= MOSTLY * w.state.n:
+        return Finding(
+            "state_pool", "medium", f"The state pool is at {pct(w.state.mean)} and the KV pool at {pct(w.kv.high)}; "
+            f"all {lanes} lanes are taken too.", ("state", "cap"), rivals=("lanes",), cites=cites,
+        )  # fmt: skip
+    return None
+
+
+def pool_full(scene: Scene) -> Finding | None:
+    """The pool of keys and values is full while lanes are free, or requests are put back."""
+    w, c = scene.window, scene.capacity
+    if not w.kv.n:
+        return _put_back(scene)
+    high, full = w.kv_high / w.kv.n, w.kv_full / w.kv.n
+    # Requests that are put back at a full pool prove that it was overfilled; between two such moments an engine that
+    # sets room aside keeps a pool half empty on purpose, so few reports need to show it full.
+    thrash = w.events > 0 and full > 0 and (high >= 0.1 or w.events * 200 >= w.n)
+    below = w.capped > 0 and w.at_cap <= (1 - MOSTLY) * w.n
+    steady = high >= 0.6 or (full >= HALF and w.kv.n <= 3)
+    sawtooth = full >= 0.1 and w.kv.n >= 10
+    where = f"the KV pool is at {pct(w.kv.high)} at most and {pct(w.kv.mean)} in the mean"
+    put = f"; {w.events} times requests were put back" if w.events else ""
+    if below and (thrash or steady or sawtooth):
+        sure: Confidence = "high" if thrash or (full >= 0.6 and w.n >= 3) or (high >= MOSTLY and w.n >= 3) else "medium"
+        return Finding(
+            "kv_pool", sure, f"At most {w.running.high:.0f} of {c.lanes} lanes run while {where}{put}.",
+            ("event", "kv", "any"), cites=("kv_pool_tokens", "lanes"),
+        )  # fmt: skip
+    if w.capped or not w.n:
+        return None
+    no_lanes = ("the number of lanes",)
+    if thrash:
+        return Finding("kv_pool", "high", f"Requests wait, {where}{put}.", ("event", "kv"), missing=no_lanes)
+    if steady and w.running.low < w.running.high and (w.running.falls or w.kv_full):
+        return Finding(
+            "kv_pool", "medium", f"Requests wait while {where}, and the number that runs moves between "
+            f"{w.running.low:.0f} and {w.running.high:.0f}: no fixed number of lanes stops it.", ("kv",),
+            missing=no_lanes,
+        )  # fmt: skip
+    if steady and w.kv.low >= HIGH and full >= MOSTLY and w.n >= 3:
+        return Finding(
+            "kv_pool", "low", f"Requests wait while {where}.", ("kv",), rivals=("lanes",), missing=no_lanes,
+        )  # fmt: skip
+    return None
+
+
+def _put_back(scene: Scene) -> Finding | None:
+    """Requests were put back for lack of room and no report says how full the pool is."""
+    w = scene.window
+    if w.events and w.at_cap < HALF * max(w.n, 1):
+        return Finding("kv_pool", "medium", f"{w.events} times the engine found no room in the KV pool.", ("event",))
+    return None
+
+
+def state_short(scene: Scene) -> Finding | None:
+    """Lanes are free and keys have room, but the state slots are gone."""
+    w, c = scene.window, scene.capacity
+    if not w.state.n or (w.kv.n and w.kv.high >= HIGH) or not w.n:
+        return None
+    below = w.capped > 0 and w.at_cap <= (1 - MOSTLY) * w.n
+    keys = f"; the KV pool is at {pct(w.kv.high)} at most" if w.kv.n else ""
+    cites = ("state_slots", "state_slots_per_request", "lanes")
+    if c.state_slots is not None and c.state_slots == c.lanes and w.near_cap >= MOSTLY * w.n:
+        return Finding(
+            "unknown", "low", f"{w.running.last:.0f} of {c.lanes} lanes run, and there are just as many state slots: "
+            "a lane or a slot may be kept free, or admission be delayed.", ("any",),
+            rivals=("lanes", "state_pool", "admission_delay"), cites=cites,
+            missing=("which stops it when the cap rises and the state slots stay",),
+        )  # fmt: skip
+    if below and w.near_cap < HALF * w.n:
+        if w.state_short >= MOSTLY * w.state.n:
+            return Finding(
+                "state_pool", "high", f"Fewer state slots are free than one request needs "
+                f"({c.state_slots_per_request}){keys}.", ("state",), cites=cites,
+            )  # fmt: skip
+        if w.state_full >= MOSTLY * w.state.n:
+            return Finding(
+                "state_pool", "medium", f"The state pool is at {pct(w.state.mean)}{keys}.", ("state",), cites=cites
+            )
+    if w.state_full >= HALF * w.state.n:
+        return Finding(
+            "unknown", "low", f"The state pool is at {pct(w.state.mean)}{keys}.", ("state",), ("state_pool", "lanes"),
+            missing=("the number of lanes",) if c.lanes is None else ("which binds first",),
+            cites=cites,
+        )  # fmt: skip
+    return None
