@@ -1,0 +1,137 @@
+"""Failures in a llama-server log, many lines each, told as one record: a full pool, a failed load, a crash.
+
+A failure that the server gets over (an allocation retried) is a warning and no record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from probes.engines import _llamacpp_trouble as trouble
+from probes.engines._llamacpp_boot import Start
+from probes.engines._llamacpp_lines import Line
+from probes.engines._llamacpp_requests import record
+from probes.events import Record, Warn
+
+_POOL = (
+    "failed to find free space in the KV cache", "failed to find a memory slot for batch",
+    "failed to prepare attention ubatches",
+    "failed to decode, ret = 1", "Context size has been exceeded. off", "decode() failed: Context size",
+    "failed to decode the batch: KV cache is full",
+)  # fmt: skip
+_ERROR = re.compile(r"task id = (\d+), error: (.*)")
+_TOO_LONG = re.compile(r"(?:request \((\d+) tokens\) )?exceeds the available context size(?: \((\d+) tokens\))?")
+_BATCH = re.compile(r"\bn_batch = (\d+)")
+
+
+class Incidents:
+    """What is going wrong now in one server. `open`: a record is held back until its incident is over."""
+
+    def __init__(self) -> None:
+        self.pool: tuple[Line, dict[str, Any]] | None = None
+        self.memory: tuple[Line, str, str] | None = None
+        self.family = ""
+        self.swallowed = False
+        self.warnings: list[Warn] = []
+
+    @property
+    def open(self) -> bool:
+        """Whether something is held back."""
+        return self.pool is not None or self.memory is not None
+
+    def after(self, line: Line) -> Iterator[Record]:
+        """Close what this line shows to be over."""
+        text = line.message
+        if self.pool is not None and not any(needle in text for needle in _POOL):
+            yield from self._close_pool()
+        if self.memory is not None:
+            if trouble.RETRIED.search(text):
+                self.warnings.append(
+                    Warn(self.memory[0].number, f"{self.memory[1]}: retried, so no failure of the server")
+                )
+                self.memory = None
+            elif "n_slots" in text or "model loaded" in text:
+                self.warnings.append(Warn(self.memory[0].number, f"{self.memory[1]}: the server came up all the same"))
+                self.memory = None
+
+    def take(self, line: Line, start: Start) -> Iterator[Record]:
+        """Records of a loud line; sets `swallowed` when the line belongs to an incident already told."""
+        text = line.message
+        self.swallowed = False
+        if any(needle in text for needle in _POOL):
+            self._pool(line)
+            self.swallowed = True
+            return
+        error = _ERROR.search(text)
+        if error and "send_error" in line.label:
+            yield self._refused(line, int(error[1]), error[2])
+            return
+        found = trouble.recognise(text)
+        if found is None:
+            return
+        kind, reason = found
+        self.swallowed = True
+        if kind.family == "oom":
+            if self.memory is None and self.family != "oom":
+                self.memory = line, reason, kind.hint
+            return
+        if self.memory is not None:
+            yield from self._close_memory(start)
+        if self.family == kind.family or (self.family and kind.family == "model"):
+            return
+        if kind.fatal:
+            start.phase = "failed"
+        if kind.family != "exit":
+            self.family = kind.family
+        yield record(line, kind.kind, {"reason": reason, "hint": kind.hint, "fatal": kind.fatal})
+
+    def close(self) -> Iterator[Record]:
+        """The log has ended."""
+        yield from self._close_pool()
+        if self.memory is not None:
+            yield from self._close_memory(None)
+
+    def _pool(self, line: Line) -> None:
+        batch = _BATCH.search(line.message)
+        if self.pool is None:
+            fields = {"pool_exhausted": True, "reason": "the KV pool is full", "hint": trouble.POOL_HINT, "retries": 0}
+            self.pool = line, fields
+        fields = self.pool[1]
+        if batch:
+            fields["retries"] += 1
+            fields["n_batch"] = int(batch[1])
+        if "Context size has been exceeded" in line.message:
+            fields["failed"] = True
+            fields["reason"] = "the KV pool is full: every running request was ended"
+
+    def _close_pool(self) -> Iterator[Record]:
+        if self.pool is not None:
+            line, fields = self.pool
+            self.pool = None
+            yield record(line, "error", fields)
+
+    def _close_memory(self, start: Start | None) -> Iterator[Record]:
+        assert self.memory is not None  # noqa: S101  (callers look first)
+        line, reason, hint = self.memory
+        self.memory = None
+        self.family = "oom"
+        if start is not None:
+            start.phase = "failed"
+        yield record(line, "oom", {"reason": reason, "hint": hint})
+
+    def _refused(self, line: Line, task: int, why: str) -> Record:
+        long = _TOO_LONG.search(why)
+        if long:
+            fields: dict[str, Any] = {"task": task, "reason": why.strip()[:300],
+                                      "hint": "the prompt is longer than a slot: raise -c or lower -np"}  # fmt: skip
+            if long[1]:
+                fields["prompt_tokens"] = int(long[1])
+            if long[2]:
+                fields["limit_tokens"] = int(long[2])
+            return record(line, "reject", fields)
+        fields = {"task": task, "reason": why.strip()[:300]}
+        if "Context size has been exceeded" in why or "KV cache is full" in why:
+            fields |= {"pool_exhausted": True, "hint": trouble.POOL_HINT}
+        return record(line, "error", fields)

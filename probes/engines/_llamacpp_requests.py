@@ -1,0 +1,317 @@
+"""Requests in a llama-server log: the block of timing lines of each, from `prompt eval time` to `release`.
+
+A block's lines carry a slot and a task in newer builds and nothing in older ones, where they belong to the last header.
+Counters that run over the server's life (`statistics`) never become a request's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from probes.engines._llamacpp_lines import Line
+from probes.events import Record
+
+HELD_MAX = 512
+"""Open blocks kept; slots are few, so more means lost `release` lines."""
+
+_SLOT = re.compile(r"id\s+(\d+) \| task (-?\d+) \| ?(.*)", re.DOTALL)
+_PROMPT = re.compile(
+    r"prompt eval time\s*=\s*(\d+\.\d+) ms\s*/\s*(\d+) tokens\s*\(\s*\S+ ms per token,\s*(\S+) tokens per second\)"
+)
+_EVAL = re.compile(
+    r"(?:generation )?eval time\s*=\s*(\d+\.\d+) ms\s*/\s*(\d+) (?:tokens|runs)\s*"
+    r"\(\s*\S+ ms per token,\s*(\S+) tokens per second\)"
+)
+_TOTAL = re.compile(r"total time\s*=\s*(\d+\.\d+) ms(?:\s*/\s*\d+ tokens)?\s*$")
+_GRAPHS = re.compile(r"graphs reused\s*=\s*\d+\s*$")
+_ACCEPT = re.compile(
+    r"draft acceptance(?: rate)?\s*=\s*(\d\.\d+) \(\s*(\d+) accepted /\s*(\d+) generated\)"
+    r"(?:, mean (?:len|acceptance length)\s*=\s*(\d+\.\d\d))?"
+    r"(?:, acceptance rate per position\s*=\s*\(([\d., ]*)\))?\s*$"
+)
+_PER_POSITION = re.compile(r"acc per pos\s*=\s*\(([\d., ]*)\)\s*$")
+_RELEASE = re.compile(r"stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])\s*$")
+_PROGRESS = re.compile(r"n_(?:decoded|gen) =\s*(\d+), tg =\s*(\d+\.\d+) t/s(?:, tg_3s =\s*(\d+\.\d+) t/s)?\s*$")
+_PREFILL = re.compile(
+    r"prompt processing(?: progress)?, n_tokens =\s*(\d+),(?: batch\.n_tokens = \d+,)? progress = (\d+\.\d+)"
+    r"(?:, t =\s*\d+\.\d+ s / (\d+\.\d+) tokens per second)?\s*$"
+)
+_NEW = re.compile(r"new prompt, n_ctx_slot = (\d+), .*?(?:task\.n_tokens|n_prompt_tokens) = (\d+)\s*$")
+_CACHED = re.compile(r"cached n_tokens = (\d+), memory_seq_rm")
+_IDS = re.compile(r"id_slot=(\d+) id_task=(\d+)")
+_TASK = re.compile(r"(?:id_task|task,? id) = (\d+)")
+_STATISTICS = re.compile(r"statistics\s+([\w.+-]+): ")
+_COUNTS = {
+    "total_drafts": re.compile(r"#gen drafts =\s*(\d+),"),
+    "total_drafted": re.compile(r"#gen tokens =\s*(\d+),"),
+    "total_accepted": re.compile(r"#acc tokens =\s*(\d+),"),
+}
+_DURATIONS = re.compile(r"dur\(b,g,a\) =\s*[\d.]+,\s*(\d+\.\d{3}),\s*[\d.]+ ms")
+
+BLOCK = ("prompt eval time", "eval time", "generation eval time", "total time", "graphs reused", "draft acceptance",
+         "acc per pos")  # fmt: skip
+"""How a line of a block begins."""
+
+
+@dataclass(slots=True)
+class Block:
+    """A finished request's lines so far."""
+
+    line: int
+    text: str
+    fields: dict[str, Any]
+
+
+@dataclass(slots=True)
+class Requests:
+    """The requests of one server process (one child of a router)."""
+
+    open: dict[int, Block] = field(default_factory=dict)
+    """By task; -1 for blocks without one."""
+    prompts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    header: int = -1
+    """Task of the last header line, to which lines without ids belong."""
+    deferred: set[int] = field(default_factory=set)
+    clipped: list[int] = field(default_factory=list)
+    finished: int = 0
+    drafted: int = 0
+
+
+def record(line: Line, kind: Any, fields: dict[str, Any]) -> Record:
+    """A record of this line, with its stamp and child."""
+    if line.t is not None:
+        fields.setdefault("t_s", round(line.t, 6))
+    if line.child:
+        fields.setdefault("child", line.child)
+    return Record(line.number, kind, fields, text=line.body[:500])
+
+
+def slot_line(state: Requests, line: Line) -> Iterator[Record]:
+    """A line that names a slot: part of a block, progress, or the way of a task through its slot."""
+    found = _SLOT.match(line.message)
+    if found is None:
+        return
+    slot, task, text = int(found[1]), int(found[2]), found[3].strip()
+    if line.label == "slot print_timing":
+        if not text:
+            state.header = task
+            _start(state, line, task, slot)
+        elif text.startswith(BLOCK):
+            state.header = task
+            _part(state, line, task, slot, text)
+        else:
+            yield from _progress(state, line, task, slot, text)
+    elif text.startswith("stop processing"):
+        yield from _release(state, line, task, slot, text)
+    elif text.startswith(("new prompt", "cached n_tokens")):
+        _prompt(state, task, text)
+    elif text.startswith("prompt processing"):
+        yield from _progress(state, line, task, slot, text)
+    elif text.startswith("processing task"):
+        state.deferred.discard(task)
+
+
+def bare_line(state: Requests, line: Line, text: str) -> None:
+    """A block's line without slot or task: it belongs to the last header."""
+    _part(state, line, state.header, None, text)
+
+
+def old_line(state: Requests, line: Line) -> Iterator[Record]:
+    """A timing line of the 2024 form, which has its ids in the tail; the block ends with the total."""
+    ids = _IDS.search(line.pairs)
+    task = int(ids[2]) if ids else -1
+    _part(state, line, task, int(ids[1]) if ids else None, line.message)
+    if line.message.startswith("total time"):
+        yield from finish(state, task)
+
+
+def _start(state: Requests, line: Line, task: int, slot: int | None) -> Block:
+    known = state.open.get(task)
+    if known is not None:
+        return known
+    fields: dict[str, Any] = {}
+    if task >= 0:
+        fields["task"] = task
+    if slot is not None:
+        fields["slot"] = slot
+    if line.t is not None:
+        fields["t_s"] = round(line.t, 6)
+    if line.child:
+        fields["child"] = line.child
+    block = Block(line.number, line.body[:500], fields)
+    state.open[task] = block
+    while len(state.open) > HELD_MAX:
+        state.open.pop(next(iter(state.open)))
+    return block
+
+
+def _rate(text: str) -> float | None:
+    """A printed rate; `inf` and `nan` (nothing was timed) are none."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < 1e9 else None
+
+
+def _part(state: Requests, line: Line, task: int, slot: int | None, text: str) -> None:
+    """One line of a block; a clipped one is counted and left out."""
+    text = text.strip()
+    fields: dict[str, Any] = {}
+    found: re.Match[str] | None
+    if text.startswith("prompt eval"):
+        found = _PROMPT.match(text)
+        if found:
+            fields = {"prompt_ms": float(found[1]), "new_tokens": int(found[2]), "prompt_tps": _rate(found[3])}
+    elif text.startswith(("eval time", "generation eval")):
+        found = _EVAL.match(text)
+        if found:
+            spent, tokens = float(found[1]), int(found[2])
+            fields = {"eval_ms": spent, "output_tokens": tokens}
+            if tokens > 1:
+                # The printed per-token figures divide by n up to b10068 and by n - 1 from b11434.
+                fields |= {"gen_tps": _rate(found[3]), "tpot_ms": spent / (tokens - 1)}
+    elif text.startswith("total time"):
+        found = _TOTAL.match(text)
+        if found:
+            fields = {"total_ms": float(found[1])}
+    elif text.startswith("draft acceptance"):
+        found = _ACCEPT.match(text)
+        if found:
+            fields = _acceptance(found)
+    elif text.startswith("acc per pos"):
+        found = _PER_POSITION.match(text)
+        if found:
+            fields = _positions(found[1])
+    else:
+        found = _GRAPHS.match(text)
+    if found is None:
+        state.clipped.append(line.number)
+        return
+    if task not in state.open and not fields:
+        return
+    block = _start(state, line, task, slot)
+    block.fields.update({name: value for name, value in fields.items() if value is not None})
+
+
+def _acceptance(found: re.Match[str]) -> dict[str, Any]:
+    """accept_len counts the bonus token; steps = accepted / (accept_len - 1) where the print is fine enough."""
+    accepted, drafted = int(found[2]), int(found[3])
+    fields: dict[str, Any] = {"accepted": accepted, "drafted": drafted, "accept_rate_printed": float(found[1])}
+    if drafted > 0:
+        fields["accept_rate"] = accepted / drafted
+    if found[4]:
+        length = float(found[4])
+        fields["accept_len"] = length
+        more = length - 1
+        if accepted and more > 0 and accepted * 0.005 / more**2 < 0.5:
+            fields["steps"] = round(accepted / more)
+    if found[5]:
+        fields |= _positions(found[5])
+    return fields
+
+
+def _positions(text: str) -> dict[str, Any]:
+    values = [float(part) for part in text.replace(" ", "").split(",") if re.fullmatch(r"[01]\.\d+", part)]
+    return {"per_position": values} if values and len(values) == text.count(",") + 1 else {}
+
+
+def _progress(state: Requests, line: Line, task: int, slot: int, text: str) -> Iterator[Record]:
+    ids = {"task": task, "slot": slot}
+    found = _PROGRESS.match(text)
+    if found:
+        # tg is over the request so far, tg_3s over the last three seconds.
+        yield record(line, "decode", {"gen_tps": float(found[3] or found[2]), "decoded": int(found[1]), **ids})
+        return
+    found = _PREFILL.match(text)
+    if found:
+        rate = {"prompt_tps": float(found[3])} if found[3] else {}
+        yield record(line, "prefill", {**rate, "prefilled": int(found[1]), "progress": float(found[2]), **ids})
+    elif text.startswith(("n_decoded =", "n_gen =", "prompt processing,")):
+        state.clipped.append(line.number)
+
+
+def _prompt(state: Requests, task: int, text: str) -> None:
+    known = state.prompts.setdefault(task, {})
+    if len(state.prompts) > HELD_MAX:
+        state.prompts.pop(next(iter(state.prompts)))
+    found = _NEW.match(text)
+    if found:
+        known["prompt_tokens"] = int(found[2])
+        return
+    found = _CACHED.match(text)
+    if found:
+        # Told again for every later batch of a long prompt: only the first is the cache's share.
+        known.setdefault("cached_tokens", int(found[1]))
+
+
+def _release(state: Requests, line: Line, task: int, slot: int, text: str) -> Iterator[Record]:
+    found = _RELEASE.match(text)
+    if found is None:
+        state.clipped.append(line.number)
+    elif task in state.open or -1 in state.open:
+        block = state.open.get(task)
+        if block is None:
+            block = state.open[task] = state.open.pop(-1)
+            block.fields |= {"task": task, "slot": slot}
+        block.fields |= {"context_tokens": int(found[1]), "truncated": found[2] == "1"}
+    yield from finish(state, task)
+
+
+def finish(state: Requests, task: int) -> Iterator[Record]:
+    """The block of this task as a record, if there is one."""
+    prompt = state.prompts.pop(task, {})
+    block = state.open.pop(task, None)
+    if block is None or not (block.fields.keys() & {"prompt_ms", "eval_ms", "total_ms", "drafted"}):
+        return
+    fields = {**prompt, **block.fields}
+    state.finished += 1
+    state.drafted += fields.get("drafted", 0)
+    yield Record(block.line, "request", fields, text=block.text)
+
+
+def finish_all(state: Requests) -> Iterator[Record]:
+    """What is still open: the log ended before the release."""
+    for task in list(state.open):
+        yield from finish(state, task)
+
+
+def queue_line(state: Requests, line: Line, lanes: int | None) -> Iterator[Record]:
+    """Deferred tasks, told at verbosity 5 only: every slot is busy when one is deferred."""
+    text = line.message
+    if text.startswith("no slot is available, defer task"):
+        found = _TASK.search(text)
+        if found:
+            state.deferred.add(int(found[1]))
+            if len(state.deferred) > HELD_MAX:
+                state.deferred.pop()
+            yield record(line, "throughput", _queue(state, lanes) | {"deferred": int(found[1]), "lanes_full": True})
+    elif text.startswith("pop deferred task"):
+        found = _TASK.search(text)
+        if found:
+            state.deferred.discard(int(found[1]))
+            yield record(line, "throughput", {"waiting": len(state.deferred), "resumed": int(found[1])})
+
+
+def _queue(state: Requests, lanes: int | None) -> dict[str, Any]:
+    return {"waiting": len(state.deferred)} | ({"running": lanes} if lanes else {})
+
+
+def statistics(line: Line) -> Iterator[Record]:
+    """Counters of one speculator over the server's life: under names of their own, never to be added to requests."""
+    found = _STATISTICS.match(line.message)
+    if found is None:
+        return
+    fields: dict[str, Any] = {"impl": found[1]}
+    for name, pattern in _COUNTS.items():
+        count = pattern.search(line.message)
+        if count is None:
+            return
+        fields[name] = int(count[1])
+    spent = _DURATIONS.search(line.message)
+    if spent:
+        fields["total_draft_ms"] = float(spent[1])
+    yield record(line, "spec", fields)
