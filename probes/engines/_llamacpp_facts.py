@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probes.engines._llamacpp_flags import DRAFT_KINDS, canonical, command, flags_of
+from probes.engines._llamacpp_flags import command, flags_of, main_kind
 from probes.events import FlagsInForce, Record
 from probes.recipe import Recipe
 
@@ -159,7 +159,7 @@ def in_force(
     speculator that can never draft shows as true too. Per-request overrides of the depth are compiled out.
     """
     options = flags_of(command(recipe, settings, depth, 0))
-    told = _told(replies, records)
+    told = _told(replies, records, main_kind(recipe.dial))
     asked: dict[str, Any] = {}
     notes: list[str] = []
     wrong = False
@@ -190,12 +190,12 @@ def _asked(recipe: Recipe, options: Mapping[str, Any], depth: int | None) -> dic
         asked["speculative"] = depth > 0
         asked["depth"] = depth
         if depth > 0 and recipe.dial.kind != "draft-max":
-            asked["spec_type"] = recipe.dial.kind
+            asked["spec_type"] = ",".join(sorted({kind.strip() for kind in recipe.dial.kind.split(",")} - {"none"}))
     return asked
 
 
-def _told(replies: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Any]:
-    """What the server says of itself, under the names of `_asked`."""
+def _told(replies: Mapping[str, Any], records: Sequence[Record], turned: str) -> dict[str, Any]:
+    """What the server says of itself, under the names of `_asked`; `turned`: the speculator that has the depth."""
     told: dict[str, Any] = {}
     props, slots = replies.get("/props"), replies.get("/slots")
     if isinstance(props, Mapping):
@@ -218,12 +218,12 @@ def _told(replies: Mapping[str, Any], records: Sequence[Record]) -> dict[str, An
         fields = record.fields
         if "spec_type" in fields:
             kinds.append(str(fields["spec_type"]))
-            if "depth" in fields and "depth" not in told:
+            if "depth" in fields and fields["spec_type"] == turned:
                 told["depth"] = fields["depth"]
         if "kv_unified" in fields:
             told["kv_unified"] = fields["kv_unified"]
     if kinds:
-        told["spec_type"] = ",".join(kinds)
+        told["spec_type"] = ",".join(sorted(set(kinds)))
     elif told.get("speculative") is False:
         told["depth"] = 0
     if "speculative" not in told and kinds:
@@ -254,10 +254,3 @@ def _whole(value: Any) -> int | None:
         return int(value)
     except (TypeError, ValueError):
         return None
-
-
-def depth_option(kind: str) -> str:
-    """The option that a depth of this kind of speculation is given by, for messages."""
-    if kind in DRAFT_KINDS:
-        return "--spec-draft-n-max"
-    return canonical(f"--spec-{kind}-size-m")
