@@ -1,0 +1,362 @@
+"""Reads an SGLang log of any version, one line at a time, into canonical records; keeps bounded state.
+
+Extras besides canonical fields: `iteration`, `clipped` (a damaged line: what it lost is left out), names of
+`_sglang_lines.NAMES` that are no canonical field, and those of `_sglang_boot`. A retraction has `new_token_ratio`,
+`tokens_gained`, `state_slots_gained`, `aborted`, `reason` and `hint`; a trouble has `cause`, `phase` (start, serving),
+`reason`, `hint` and the numbers of `_sglang_trouble.details`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from probes.engines import _sglang_boot as boot
+from probes.engines import _sglang_trouble as trouble
+from probes.engines._ranks import Merger
+from probes.engines._sglang_accept import Acceptance, Era
+from probes.engines._sglang_crash import Crash
+from probes.engines._sglang_lines import ENDS, STAMP, Heads, Pairs, without_secrets
+from probes.engines._sglang_start import Start, capacity, warnings
+from probes.engines._unwrap import plain, unwrap
+from probes.events import Capacity, Kind, Rank, Record, Warn
+
+_RETRACTED = re.compile(r"#retracted_reqs: (\d+)(?=,)")
+_RATIO = re.compile(r"#new_token_ratio: (\d+\.\d+) -> (\d+\.\d{4})")
+_GAINED = (
+    ("tokens_gained", re.compile(r"#new_tokens_gained: (-?\d+)(?=,)")),
+    ("state_slots_gained", re.compile(r"#mamba_num_gained: (-?\d+)(?=,)")),
+    ("aborted", re.compile(r"#aborted_retracted_reqs: (\d+)(?=,)")),
+)
+_REFUSED = re.compile(r'"POST [^"]{1,300} HTTP/1\.\d" (429|503)\b')
+_NOTHING: Sequence[Record] = ()
+_WRAP_LINES = 4
+
+
+class Reader:
+    """Follows `LogReader`: `feed` each line, then `close`; `capacity` is of the last start."""
+
+    def __init__(self) -> None:
+        self._heads = Heads()
+        self._merge = Merger(smallest=("free_bytes",))
+        self._crash: Crash | None = None
+        self._half: tuple[int, str, str | None, Rank | None] | None = None
+        self._clipped: tuple[int, int] | None = None
+        self._odd_rate: tuple[int, float, float] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        """Another start of the server."""
+        self._start = Start()
+        self._era = Era()
+        self._accept = Acceptance()
+        self._shapes: set[tuple[Any, ...]] = set()
+        self._usual_end: dict[str, str] = {}
+        self._unspeculated = 0
+        self._stopped = False
+
+    # ----------------------------------------------------------------------------------------------------- protocol
+
+    def feed(self, line: int, text: str) -> Sequence[Record]:
+        """Take one line; see `LogReader.feed`."""
+        if not text.startswith("[20") or "\r" in text or "\x1b" in text or text.find("[20", 20) > 0:
+            return self._wrapped(line, text)
+        return self._piece(line, text)
+
+    def close(self) -> Sequence[Record]:
+        """What is held back; see `LogReader.close`. More lines may follow."""
+        out = [*self._end_half(), *self._end_crash()]
+        out.extend(self._merge.flush())
+        return out
+
+    @property
+    def dialect(self) -> str | None:
+        """The versions that the lines fit, e.g. `0.5.11+`."""
+        return self._era.dialect
+
+    @property
+    def capacity(self) -> Capacity:
+        """Of the last start; see `LogReader.capacity`."""
+        return capacity(self._start)
+
+    @property
+    def warnings(self) -> Sequence[Warn]:
+        """What to know before believing a number; see `LogReader.warnings`."""
+        out = warnings(self._start)
+        if self._clipped is not None:
+            first, count = self._clipped
+            lines = "a line is" if count == 1 else f"{count} lines are"
+            out.append(Warn(first, f"{lines} clipped or damaged: what they lost is left out"))
+        if self._odd_rate is not None:
+            line, printed, expected = self._odd_rate
+            out.append(Warn(line, f"the printed accept rate {printed:.2f} fits no known version with this draft window "
+                            f"(accepted/drafted would be {expected:.2f}): a fork, or another window"))  # fmt: skip
+        return sorted(out, key=lambda w: w.line)
+
+    # -------------------------------------------------------------------------------------------------- lines, pieces
+
+    def _wrapped(self, line: int, text: str) -> Sequence[Record]:
+        """A line that may be in somebody's wrapping, or hold several records."""
+        out: list[Record] = []
+        for piece in unwrap(text):
+            starts = [m.start() for m in STAMP.finditer(piece)]
+            if not starts or "obj=Generate" in piece:  # a request's own text may quote a log
+                out.extend(self._piece(line, piece))
+                continue
+            for begin, end in zip([0, *starts], [*starts, len(piece)], strict=True):
+                if end > begin:
+                    out.extend(self._piece(line, piece[begin:end]))
+        return out
+
+    def _piece(self, line: int, text: str) -> Sequence[Record]:
+        """One record, a part of one, or something else."""
+        at = text.find("Decode batch")
+        if at >= 0:
+            return self._batch(line, text, at, at + 12, "decode")
+        at = text.find("Prefill batch")
+        if at >= 0:
+            return self._batch(line, text, at, at + 13, "prefill")
+        if '" 200' in text and "INFO: " in text:
+            return self._due(line)
+        return self._other(line, text)
+
+    def _due(self, line: int) -> Sequence[Record]:
+        """What can be let go because this line has been reached."""
+        deadline = self._merge.deadline
+        return _NOTHING if deadline is None or line < deadline else self._merge.due(line)
+
+    def _emit(self, record: Record, key: Hashable | None = None) -> Sequence[Record]:
+        return self._merge.add(record, key if record.rank else None)
+
+    # --------------------------------------------------------------------------------------------------- batch lines
+
+    def _batch(self, line: int, text: str, at: int, end: int, kind: Kind) -> Sequence[Record]:
+        """A prefill or decode line."""
+        head = text[:at]
+        begin = text.find("#", end, end + 40)
+        if begin < 0 or text[begin : begin + 4] not in ("#run", "#new") or "obj=" in head:
+            return self._due(line)
+        held = self._end_half() if self._half is not None else _NOTHING
+        if self._crash is not None:
+            held = [*held, *self._end_crash()]
+        pairs = Pairs(text[begin:], self._usual_end.get(kind))
+        fields = pairs.fields
+        if pairs.damaged:
+            self._count_clipped(line)
+            fields["clipped"] = True
+            if not pairs.names:
+                return held
+        between = text[end:begin].strip()
+        if between.startswith("["):
+            number = between[1:].partition("]")[0]
+            if number.isdecimal():
+                fields["iteration"] = int(number)
+        if not pairs.damaged:
+            self._shape(kind, pairs, between[:1])
+        if kind == "decode":
+            self._speculation(line, fields)
+        self._start.served = True
+        stamp, rank = self._heads.read(head)
+        bracket = head.rfind("[")
+        record = Record(line, kind, fields, stamp, rank, (), plain(text if bracket <= 0 else text[bracket:]))
+        key = (kind, rank.get("DP"), text[at:]) if rank and "PP" in rank else None
+        out = self._merge.add(record, key)
+        return [*held, *out] if held else out
+
+    def _shape(self, kind: str, pairs: Pairs, after: str) -> None:
+        """Learn the version and the usual last name from the form of a whole line."""
+        shape = (kind, after, pairs.closed, *pairs.names)
+        if shape not in self._shapes:
+            if len(self._shapes) < 256:
+                self._shapes.add(shape)
+            self._era.shape(kind, pairs.names, after, closed=pairs.closed)
+            last = pairs.names[-1]
+            if pairs.closed or last in ENDS or (kind == "prefill" and last.endswith(" graph")):
+                self._usual_end.setdefault(kind, "," if pairs.closed else last)
+
+    def _speculation(self, line: int, fields: dict[str, Any]) -> None:
+        """Add accepted/drafted; notice when drafting was asked for and none happens."""
+        length = fields.get("accept_len")
+        if length is None:
+            if "clipped" not in fields and self._start.args.get("speculative_algorithm"):
+                self._unspeculated += 1
+                if self._unspeculated == 3:
+                    self._start.note(line, "speculation is asked for, but decode lines show no accept length")
+            return
+        printed = fields.get("accept_rate_printed")
+        rate = self._accept.rate(length, printed, draft_only=self._era.draft_only)
+        if rate is not None:
+            fields["accept_rate"] = rate
+        if self._accept.disagrees is not None and self._odd_rate is None:
+            self._odd_rate = (line, *self._accept.disagrees)
+
+    def _count_clipped(self, line: int) -> None:
+        first, count = self._clipped or (line, 0)
+        self._clipped = (first, count + 1)
+
+    # --------------------------------------------------------------------------------------------------- other lines
+
+    def _other(self, line: int, text: str) -> Sequence[Record]:
+        """Start-up lines, troubles, stops; most are none of these."""
+        end = text.find("] ", 0, 120)
+        stamped = end >= 0 and (text[0] == "[" or text[:2] == "20")
+        head, message = (text[: end + 2], text[end + 2 :]) if stamped else ("", text)
+        at, rank = self._heads.read(head) if stamped else (None, None)
+        if self._half is not None:
+            joined = self._join(text)
+            if joined is not None:
+                return joined
+        out: list[Record] = []
+        if self._crash is not None:
+            if not (at or rank) and self._crash.take(message):
+                return self._due(line)
+            if self._crash.ends_with(rank):
+                out.extend(self._end_crash())
+        found = self._read(line, text, message, at, rank)
+        out.extend(found if found is not None else self._due(line))
+        return out
+
+    def _read(self, line: int, text: str, message: str, at: str | None, rank: Rank | None) -> Sequence[Record] | None:
+        """The records of a line, or None when it is none of this file's business."""
+        if "obj=Generate" in message:
+            return None
+        for needle, read in boot.READERS:
+            if needle in message:
+                told = read(self._line(line, needle, message, rank))
+                if told is not None:
+                    shown = without_secrets(text[:4000]) if told.kind == "boot" else text
+                    return self._emit(Record(line, told.kind, told.fields, at, rank, (), plain(shown)), told.key)
+                if needle == "is capped to":
+                    self._half = (line, message[:500], at, rank)
+                break
+        if "retracted_reqs" in message:
+            return self._retraction(line, text, message, at, rank)
+        if "fired up and ready to roll" in message:
+            self._start.ready = True
+            return self._emit(Record(line, "ready", {}, at, rank, (), plain(text)))
+        if "Tree cache initialized" in message:
+            boot.tree_cache(self._line(line, "", message, rank))
+        for note in boot.NOTES:
+            if note in message:
+                self._start.note(line, plain(message, 200))
+        return self._trouble(line, text, message, at, rank)
+
+    def _line(self, line: int, needle: str, message: str, rank: Rank | None) -> boot.Line:
+        """A start-up message with the start it belongs to: a new one where this line can't be of the old."""
+        start = self._start
+        spent = start.ready or start.served
+        again = (
+            (needle == "server_args=" and (spent or bool(start.args) or bool(start.ranks)))
+            or (needle in ("for speculative decoding", "Load weight") and spent)
+            or (needle == "avail mem=" and spent and "Load weight begin" in message)
+            or (needle == "max_total_num_tokens=" and spent and "max_total_num_tokens" in start.rank(rank).said)
+        )
+        if again:
+            self._begin()
+        if needle == "max_total_num_tokens=":
+            message = message[message.find(needle) :]
+        return boot.Line(line, message, rank, self._start, self._accept, self._era)
+
+    def _retraction(
+        self, line: int, text: str, message: str, at: str | None, rank: Rank | None
+    ) -> Sequence[Record] | None:
+        """Requests put back because the pool is full; not a CUDA out-of-memory, whatever the old wording says."""
+        found = _RETRACTED.search(message)
+        if found is None:
+            self._count_clipped(line)
+            return None
+        fields: dict[str, Any] = {
+            "retracted": int(found[1]),
+            "reason": "the KV pool is full: running requests were put back and compute their prompts again",
+            "hint": "raise --schedule-conservativeness, lower --max-running-requests, or give the pool more tokens",
+        }
+        for name, pattern in _GAINED:
+            if (gained := pattern.search(message)) is not None:
+                fields[name] = int(gained[1])
+        if (ratio := _RATIO.search(message)) is not None:
+            fields["new_token_ratio"] = float(ratio[2])
+        if "Testing retraction" in message:
+            fields["testing"] = True
+        self._era_of_retraction(message)
+        key = ("retract", rank.get("DP") if rank else None, message)
+        return self._emit(Record(line, "retract", fields, at, rank, (), plain(text)), key)
+
+    def _era_of_retraction(self, message: str) -> None:
+        if "Decode out of memory happened" in message:
+            self._era.until("0.4.9")
+        elif "KV cache pool is full" in message:
+            self._era.since("0.4.10")
+            if "#new_tokens_gained" in message:
+                self._era.since("0.5.8")
+            if "#mamba_num_gained" in message:
+                self._era.since("0.5.11")
+
+    # ---------------------------------------------------------------------------------------------------- half lines
+
+    def _join(self, text: str) -> Sequence[Record] | None:
+        """Put the next line to a message that somebody's terminal wrapped; None: it does not belong to it."""
+        if self._half is None or STAMP.match(text) is not None:
+            return self._end_half() or None
+        line, begun, at, rank = self._half
+        joined = f"{begun} {text.strip()[:500]}"
+        told = boot.capped(boot.Line(line, joined, rank, self._start, self._accept, self._era))
+        if told is None:
+            if joined.count("\n") >= _WRAP_LINES or "is capped to" in text:
+                return self._end_half() or None
+            self._half = (line, joined + "\n", at, rank)
+            return _NOTHING
+        self._half = None
+        return self._emit(Record(line, told.kind, told.fields, at, rank, (), plain(joined.replace("\n", ""))), told.key)
+
+    def _end_half(self) -> Sequence[Record]:
+        """A message whose rest never came: the record without what it lost."""
+        if self._half is None:
+            return _NOTHING
+        line, begun, at, rank = self._half
+        self._half = None
+        self._count_clipped(line)
+        fields = {"capped_by": "state", "clipped": True}
+        return self._emit(Record(line, "capacity", fields, at, rank, (), plain(begun.replace("\n", ""))))
+
+    # ------------------------------------------------------------------------------------------------------- trouble
+
+    def _trouble(
+        self, line: int, text: str, message: str, at: str | None, rank: Rank | None
+    ) -> Sequence[Record] | None:
+        """Exceptions, refused starts and requests, stops."""
+        phase = "serving" if self._start.ready or self._start.served else "start"
+        if Crash.opens(message, stamped=bool(at or rank)):
+            self._crash = Crash(line, text, message, at, rank, phase)
+            return self._due(line)
+        if (refused := _REFUSED.search(message)) is not None:
+            if phase == "start":
+                return None  # a client that asks while the server is not there yet
+            reason = "too many requests wait (HTTP 429)" if refused[1] == "429" else "refused for now (HTTP 503)"
+            fields = {"status": int(refused[1]), "reason": reason}
+            return self._emit(Record(line, "reject", fields, at, rank, (), plain(text)))
+        if "INFO:  " in message and "HTTP/1" in message:
+            return None
+        known = trouble.find(message)
+        if known is None and (trouble.is_usage_error(message) and not at):
+            known = trouble.Trouble("error", "bad_flag", "see the options of this version with --help")
+        if known is None and (message == "Killed" or (message.startswith("INFO: ") and "Shutting down" in message)):
+            killed = message == "Killed"
+            cause, hint = ("killed", "often the host ran out of memory") if killed else ("stopped", "")
+            known = trouble.Trouble("exit", cause, hint)
+        if known is None or (known.kind == "exit" and self._stopped):
+            return None
+        self._stopped = known.kind == "exit"
+        fields = {"cause": known.cause, "phase": phase, "reason": plain(message, 200), **trouble.details(message)}
+        if known.hint:
+            fields["hint"] = known.hint
+        key = (known.kind, rank.get("DP") if rank else None, re.sub(r"\d+", "", message[:200]))
+        return self._emit(Record(line, known.kind, fields, at, rank, (), plain(text)), key)
+
+    def _end_crash(self) -> Sequence[Record]:
+        """The record of a traceback that is complete."""
+        if self._crash is None:
+            return _NOTHING
+        crash, self._crash = self._crash, None
+        record, key = crash.done()
+        return self._emit(record, key)
