@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -11,11 +10,12 @@ from typing import Any
 import msgspec
 
 from probes.events import RequestDone, RequestSent
+from probes.load.ask import ask
 from probes.load.facts import median
 from probes.load.jobs import Order, build, carry_out, line, secret_headers, write_all
 from probes.load.plan import bare_recipe, chat_body, entry
 from probes.load.prompts import WARMUP, Prompt, load, select
-from probes.load.wire import Connection, Reply, connect, encode, target
+from probes.load.wire import target
 from probes.recipe import Refused
 
 
@@ -77,29 +77,13 @@ def order(options: Mapping[str, Any], model: str) -> Order:
 
 async def first_model(url: str, header_env: Mapping[str, str], timeout_s: float = 3.0) -> str | None:
     """What the server calls its first model; None when it doesn't say, which many don't mind."""
-    import ssl
-
-    where = target(url)
-    answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-
-    def ended(_: Connection, reply: Reply) -> None:
-        if not answer.done():
-            answer.set_result(reply)
-
-    tls = ssl.create_default_context() if where.tls else None
-    path = where.path.removesuffix("/chat/completions") + "/models"
+    path = target(url).path.removesuffix("/chat/completions") + "/models"
     try:
-        connection = await connect(where, ended, tls, timeout_s)
-        connection.send(encode(where, None, secret_headers(header_env), path))
-        try:
-            reply = await asyncio.wait_for(answer, timeout_s)
-        finally:
-            connection.close()
-        tree = msgspec.json.decode(b"".join(part for _, part in reply.parts))
-        name = tree["data"][0]["id"]
-    except (OSError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError):
+        status, body = await ask(url, path, secret_headers(header_env), timeout_s)
+        name = msgspec.json.decode(body)["data"][0]["id"]
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError):
         return None
-    return name if reply.status == 200 and isinstance(name, str) else None
+    return name if status == 200 and isinstance(name, str) else None
 
 
 async def load_alone(options: Mapping[str, Any], fd: int, tell: Callable[[str], None]) -> bool:

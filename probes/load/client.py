@@ -57,6 +57,8 @@ class Run:
         self._timers: set[asyncio.TimerHandle] = set()
         self._opening: asyncio.Future[list[Connection | BaseException]] | None = None
         self._cancelled = False
+        self._keeps = True
+        """Whether the server has kept its connections open so far."""
 
     @property
     def cancelled(self) -> bool:
@@ -176,9 +178,13 @@ class Run:
         self._active.discard(connection)
         request: Request = reply.label
         if reply.end == "lost" and reply.status is None and not reply.fresh and not self._cancelled:
-            # The server had closed a kept connection just before: the request never reached it.
+            # A server that closes after each reply although it promised not to (llama-server does, after a stream): the
+            # request never reached it. It goes again on a new connection, with a new stamp, and no other meets this.
+            self._keeps = False
             self._reopen(request)
             return
+        if not self._keeps:
+            connection.close()
         self._next(connection)
         self._unread.append((request, reply))
         self._news.set()

@@ -14,12 +14,41 @@ import msgspec
 from probes.load.outcomes import error_text
 
 BURST_S = 0.001
-"""Chunks closer than this belong to one step of the server: accepted drafts leave it together."""
+"""Chunks closer than this belong to one burst."""
 FIRST_BURST_S = 0.0003
 """Chunks this close behind the first arrived with it."""
 LEFT_OUT = frozenset({"choices", "object", "created", "model", "system_fingerprint", "service_tier"})
 
 _decode = msgspec.json.Decoder().decode
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta
+    finish_reason: None = None
+    token_ids: None = None
+
+
+class _Timings(msgspec.Struct):
+    predicted_n: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    """A chunk that only adds text, as nearly every one does: anything more does not fit, and is read in full."""
+
+    choices: tuple[_Choice]
+    timings: _Timings | None = None
+    usage: None = None
+    meta_info: None = None
+    error: None = None
+
+
+_decode_chunk = msgspec.json.Decoder(_Chunk).decode
 
 
 def whole(value: Any) -> int | None:
@@ -54,8 +83,7 @@ class Stream:
     """Takes a stream's events one by one and keeps what the figures need."""
 
     __slots__ = (
-        "bad", "counts", "done", "error", "final", "finish_reason", "model", "reasoning", "server_id", "stamps",
-        "text", "token_ids",
+        "bad", "counts", "done", "error", "final", "finish_reason", "stamps", "text", "token_ids",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -64,10 +92,8 @@ class Stream:
         self.counts: list[int | None] = []
         """Output tokens stated up to and with that chunk."""
         self.text: list[str] = []
-        self.reasoning = False
         self.final: dict[str, Any] = {}
         self.finish_reason: str | None = None
-        self.server_id: str | None = None
         self.error: str | None = None
         self.done = False
         self.bad = 0
@@ -75,6 +101,21 @@ class Stream:
 
     def add(self, stamp: float, data: bytes) -> None:
         """Take one event."""
+        if self.final:
+            try:
+                chunk = _decode_chunk(data)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                pass
+            else:
+                timings = chunk.timings
+                delta = chunk.choices[0].delta
+                self._shown(
+                    stamp,
+                    delta.reasoning_content or delta.reasoning,
+                    delta.content,
+                    timings.predicted_n if timings is not None else 0,
+                )
+                return
         if data.strip() == b"[DONE]":
             self.done = True
             return
@@ -104,17 +145,28 @@ class Stream:
             self.token_ids += len(ids)
         thought = delta.get("reasoning_content") or delta.get("reasoning")
         said = delta.get("content")
-        shown = [part for part in (thought, said) if isinstance(part, str) and part]
-        if shown:
-            self.stamps.append(stamp)
-            self.counts.append(_counted(obj) or self.token_ids or None)
-            self.text += shown
-            self.reasoning = self.reasoning or bool(thought)
+        self._shown(
+            stamp,
+            thought if isinstance(thought, str) else None,
+            said if isinstance(said, str) else None,
+            _counted(obj) or self.token_ids,
+        )
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:
             self.finish_reason = reason
         elif isinstance(reason, dict) and isinstance(reason.get("type"), str):
             self.finish_reason = reason["type"]
+
+    def _shown(self, stamp: float, thought: str | None, said: str | None, counted: int) -> None:
+        """Take a chunk's text, if it has any: an empty one, such as that with the role, is no token."""
+        if not said and not thought:
+            return
+        self.stamps.append(stamp)
+        self.counts.append(counted if counted > 0 else None)
+        if thought:
+            self.text.append(thought)
+        if said:
+            self.text.append(said)
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -148,13 +200,20 @@ def median(values: Sequence[float]) -> float | None:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
+def bursts(stamps: Sequence[float]) -> list[float]:
+    """When each burst began. A burst is a run of chunks each at most 1 ms behind the one before.
+
+    With speculation a burst is one step of the server: accepted drafts leave it together.
+    """
+    return [now for before, now in pairwise((float("-inf"), *stamps)) if now - before > BURST_S]
+
+
 def burst_gap_ms(stamps: Sequence[float]) -> float | None:
     """Median time from the start of one burst to the start of the next, in ms; None below three bursts.
 
-    A burst is a run of chunks each at most 1 ms behind the one before. With speculation a burst is one step of the
-    server, so this is a second route to the step time that uses no token count.
+    A second route to the step time that uses no token count.
     """
-    starts = [now for before, now in pairwise((float("-inf"), *stamps)) if now - before > BURST_S]
+    starts = bursts(stamps)
     if len(starts) < 3:
         return None
     middle = median([later - earlier for earlier, later in pairwise(starts)])

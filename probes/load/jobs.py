@@ -14,6 +14,7 @@ import os
 import queue
 import ssl
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -180,19 +181,23 @@ def build(order: Order) -> Job:
     return Job(where, tuple(requests), order.concurrency, order.timeout_s, max(0, order.retries), engine, tls)
 
 
-async def carry_out(job: Job, emit: Callable[[RequestSent | RequestDone], None], holder: list[Run]) -> bool:
-    """Run one job with the garbage collector held, as a collection would make stamps late. True: ran to its end."""
+async def carry_out(job: Job, emit: Callable[[RequestSent | RequestDone], None], holder: list[Run]) -> float | None:
+    """Run one job with the garbage collector held, as a collection would make stamps late.
+
+    The seconds of CPU that this process spent on it, or None when it was cancelled.
+    """
     run = Run(job, emit)
     holder.append(run)
     gc.collect()
     gc.freeze()
     gc.disable()
+    before = time.process_time()
     try:
         await run.run()
     finally:
         gc.enable()
         holder.remove(run)
-    return not run.cancelled
+    return None if run.cancelled else time.process_time() - before
 
 
 async def serve(fd_in: int, printer: Printer, log: int | None) -> None:
@@ -233,12 +238,12 @@ async def serve(fd_in: int, printer: Printer, log: int | None) -> None:
 
     threading.Thread(target=_lines, args=(fd_in, loop, take), name="stdin", daemon=True).start()
     while (order := await inbox.get()) is not None:
-        whole = False
+        cpu_s = None
         try:
-            whole = await carry_out(build(order), emit, running)
+            cpu_s = await carry_out(build(order), emit, running)
         except Refused as error:
             say("error", error=str(error), job=order.job)
-        say("idle", job=order.job, cancelled=not whole)
+        say("idle", job=order.job, cancelled=cpu_s is None, cpu_s=cpu_s)
 
 
 def _lines(fd: int, loop: asyncio.AbstractEventLoop, take: Callable[[bytes | None], None]) -> None:

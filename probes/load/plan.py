@@ -28,7 +28,7 @@ def chat_body(prompt: Prompt, model_id: str, max_tokens: int, temperature: float
     return body
 
 
-def plan_requests(  # noqa: PLR0917  (a place in a design has this many coordinates)
+def plan_requests(
     recipe: Recipe,
     depth: int | None,
     restart: int,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probes.events import Outcome, RequestDone, RequestSent
-from probes.load.facts import Stream, burst_gap_ms, first_tokens, mapping, number, shown_tokens, standard, whole
+from probes.load.facts import Stream, burst_gap_ms, bursts, first_tokens, mapping, number, shown_tokens, standard, whole
 from probes.load.outcomes import error_text, from_status
 from probes.load.sse import events
 from probes.load.wire import Reply
@@ -129,9 +129,13 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
         tpot = (last - first) * 1000 / after if after > 0 else None
     text = "".join(stream.text)
     raw = stream.raw
+    starts = bursts(stamps)
     for key, value in (
         ("tpot_source", (known_by or "one token assumed") if tpot is not None else None),
         ("shown_tokens", shown if shown != tokens else None),
+        ("bursts", len(starts) if len(starts) > 2 else None),
+        # Steps of unequal length pull a median off: the mean is what accept length x TPOT should equal.
+        ("burst_mean_ms", (starts[-1] - starts[0]) * 1000 / (len(starts) - 1) if len(starts) > 2 else None),
         ("bad_events", stream.bad or None),
         ("unread", facts.get("unread")),
     ):

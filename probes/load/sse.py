@@ -21,22 +21,44 @@ def events(parts: Sequence[Stamped]) -> Iterator[Stamped]:
     body = b"".join(part for _, part in parts)
     reads = iter(parts)
     stamp, have = 0.0, 0
-    position = 3 if body.startswith(b"\xef\xbb\xbf") else 0
+    for end, data in _spans(body):
+        while have < end:
+            stamp, part = next(reads)
+            have += len(part)
+        yield stamp, data
+
+
+def _spans(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """Each event's data and where its last data line's text ends in the body."""
+    start = 3 if body.startswith(b"\xef\xbb\xbf") else 0
+    if b"\r" in body or start:
+        yield from _lines(body, start)
+        return
+    for block in body.split(b"\n\n"):
+        end = start + len(block)
+        if block.startswith(b"data: ") and b"\n" not in block:
+            # As nearly every event is: the short way.
+            yield end, block[6:]
+        elif block:
+            yield from _lines(body, start, end)
+        start = end + 2
+
+
+def _lines(body: bytes, start: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
+    """The same, line by line, for whatever the grammar allows."""
+    position, end = start, start
     data: list[bytes] = []
-    for line in body[position:].splitlines(keepends=True):
+    for line in body[start:stop].splitlines(keepends=True):
         bare = line.rstrip(b"\r\n")
-        position += len(line)
         if not bare:
             if data:
-                yield stamp, b"\n".join(data)
+                yield end, b"\n".join(data)
                 data = []
         elif bare.startswith(b"data") and bare[4:5] in {b":", b""}:
             # The line's text, not its line end: a server may hold the last newline back.
-            needed = position - len(line) + len(bare)
-            while have < needed:
-                stamp, part = next(reads)
-                have += len(part)
+            end = position + len(bare)
             value = bare[5:]
             data.append(value[1:] if value.startswith(b" ") else value)
+        position += len(line)
     if data:
-        yield stamp, b"\n".join(data)
+        yield end, b"\n".join(data)

@@ -181,7 +181,6 @@ class Connection(asyncio.Protocol):
             self.close("garbage", f"not HTTP: {type(error).__name__}")
             return
         if self._complete:
-            self._keep = self._keep and bool(self._parser.should_keep_alive())
             self._finish("complete", now=now)
         elif reply.received > MAX_BODY:
             self.close("garbage", "the reply is larger than 64 MiB")
@@ -228,6 +227,8 @@ class Connection(asyncio.Protocol):
             self._framed = False
         else:
             self._complete = True
+            # Only here: a moment later the parser has forgotten the message.
+            self._keep = self._keep and bool(self._parser.should_keep_alive())
 
 
 async def connect(
