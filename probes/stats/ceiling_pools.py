@@ -7,7 +7,7 @@ Every rule asks for all of its evidence and answers None without it; where two l
 from __future__ import annotations
 
 from probes.events import Confidence
-from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, lanes_of, least, pct
+from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, lanes_of, least, pct, times
 from probes.stats.ledger import Pool, contradicted, smallest_fits, weigh
 from probes.stats.windows import HIGH
 
@@ -141,7 +141,7 @@ def pool_full(scene: Scene) -> Finding | None:
     steady = high >= 0.6 or (full >= HALF and w.kv.n <= 3)
     sawtooth = full >= 0.1 and w.kv.n >= 10
     where = f"the KV pool is at {pct(w.kv.high)} at most and {pct(w.kv.mean)} in the mean"
-    put = f"; {w.events} times requests were put back" if w.events else ""
+    put = f"; {times(w.events).lower()} requests were put back" if w.events else ""
     if below and (thrash or steady or sawtooth):
         sure: Confidence = "high" if thrash or (full >= 0.6 and w.n >= 3) or (high >= MOSTLY and w.n >= 3) else "medium"
         return Finding(
@@ -170,7 +170,7 @@ def _put_back(scene: Scene) -> Finding | None:
     """Requests were put back for lack of room and no report says how full the pool is."""
     w = scene.window
     if w.events and w.at_cap < HALF * max(w.n, 1):
-        return Finding("kv_pool", "medium", f"{w.events} times the engine found no room in the KV pool.", ("event",))
+        return Finding("kv_pool", "medium", f"{times(w.events)} the engine found no room in the KV pool.", ("event",))
     return None
 
 

@@ -65,3 +65,8 @@ def least(claim: Claim) -> str:
 def lanes_of(scene: Scene) -> str:
     """How many lanes are taken of how many there are."""
     return f"{scene.window.running.high:.0f} of {scene.capacity.lanes} lanes"
+
+
+def times(count: int) -> str:
+    """A count in words, to begin a sentence with."""
+    return "Once" if count == 1 else f"{count:,} times"

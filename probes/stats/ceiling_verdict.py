@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from probes.events import Capacity, Ceiling, Confidence, Evidence, Record, Verdict
-from probes.stats.ceiling_scene import Finding
+from probes.stats.ceiling_scene import Finding, times
 from probes.stats.ceiling_words import advice, experiment, headline
 from probes.stats.windows import Kept, Traits, Window
 
@@ -125,11 +125,11 @@ def _without_queue(seen: Seen) -> Ceiling:
     """No stretch of waiting: what the engine said by itself, else nothing bound, else nothing is known."""
     name, reserving = seen.traits.name, seen.reserving
     if seen.full.count and seen.no_lane.count == 0:
-        text = f"{seen.full.count} times the engine said that its KV pool had no room left."
+        text = f"{times(seen.full.count)} the engine said that its KV pool had no room left."
         sure: Confidence = "medium" if seen.full.count > 1 else "low"
         return _told(seen, "kv_pool", sure, text, seen.full.kept)
     if seen.no_lane.count and seen.full.count == 0:
-        text = f"{seen.no_lane.count} times a request found no free lane and had to wait."
+        text = f"{times(seen.no_lane.count)} a request found no free lane and had to wait."
         return _told(seen, "lanes", "high" if seen.no_lane.count >= 3 else "medium", text, seen.no_lane.kept)
     if seen.full.count:
         return Ceiling(
