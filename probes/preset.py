@@ -253,7 +253,8 @@ def illegal(knob: Knob, value: Any) -> str | None:
             return None
         return f"{knob.name} {value!r} is none of {', '.join(map(str, knob.choices))}{rule}"
     if knob.type == "text":
-        return None if isinstance(value, str) and "\x00" not in value else f"{knob.name} must be a text, not {value!r}"
+        fits = isinstance(value, (str, int, float)) and not isinstance(value, bool) and "\x00" not in str(value)
+        return None if fits else f"{knob.name} must be a text, not {value!r}"
     kind = (int,) if knob.type == "int" else (int, float)
     low = "" if knob.low is None else f" from {knob.low:g}"
     high = "" if knob.high is None else f" to {knob.high:g}"

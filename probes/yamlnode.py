@@ -11,6 +11,9 @@ import yaml
 
 from probes.recipe import Refused
 
+SHOWN = 20
+"""Legal words that fit a complaint of one line."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -94,13 +97,14 @@ class Node:
         """One of some words."""
         value = self.plain()
         if value not in legal:
-            raise self.refuse(f"{value!r} is none of {', '.join(legal)}; {nearest(str(value), legal)}")
+            raise self.refuse(f"{value!r} is not legal here; {nearest(str(value), legal)}")
         return str(value)
 
 
 def nearest(name: str, legal: Sequence[str] | Mapping[str, Any]) -> str:
     """What may have been meant, and what is legal, in words."""
     close = difflib.get_close_matches(name, list(legal), n=1, cutoff=0.5)
+    shown = ", ".join(list(legal)[:SHOWN]) + (f" and {len(legal) - SHOWN} more" if len(legal) > SHOWN else "")
     if close:
-        return f"did you mean {close[0]!r}? Legal: {', '.join(legal)}"
-    return f"legal: {', '.join(legal)}"
+        return f"did you mean {close[0]!r}? Legal: {shown}"
+    return f"legal: {shown}"

@@ -1,0 +1,214 @@
+"""One server under test and everything that watches it: its log, its metrics, memory, and the load process.
+
+It starts, stops and reads back; what is measured in which order is the lab's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import httpx
+
+from probes import engines, models
+from probes.events import (
+    EngineSample,
+    Event,
+    FlagsInForce,
+    LogLines,
+    LogRecords,
+    MemorySample,
+    Notice,
+    Record,
+    ServerChanged,
+)
+from probes.gpu.watch import Watch
+from probes.load.process import LoadProcess
+from probes.recipe import Recipe, Refused
+from probes.server import Server, Start, ask, pick_port
+from probes.store import Run
+from probes.tail import Tail
+
+TICK_S = 0.1
+METRICS_S = 1.0
+BOOT_RECORDS = 400
+"""Records of a start that are kept to read flags back from."""
+Emit = Callable[[Event], None]
+
+
+class Bench:
+    """Everything about one server that is not a plan. All methods belong to one event loop."""
+
+    def __init__(self, recipe: Recipe, run: Run, emit: Emit) -> None:
+        self.recipe = recipe
+        self.engine = engines.engine(recipe.engine)
+        self.settings: dict[str, Any] = dict(recipe.settings)
+        self.depth: int | None = None
+        """The depth of the server that runs, or was last started."""
+        self.restart = 0
+        self.boots: list[float] = []
+        self.unverified: set[int] = set()
+        self.model_id = recipe.model_id or recipe.model
+        self.load = LoadProcess(run.load_log, emit)
+        self.server = Server(run.server_log, recipe.limits, self._on_server, self.engine.failure)
+        self._emit = emit
+        self._tail = Tail(run.server_log, self.engine)
+        self._watch: Watch | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._boot_records: list[Record] = []
+        self._resolved: Recipe | None = None
+
+    async def open(self) -> None:
+        """Begin to watch."""
+        loop = asyncio.get_running_loop()
+
+        def put(sample: MemorySample) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: so has the run
+                loop.call_soon_threadsafe(self._emit, sample)
+
+        self._watch = await asyncio.to_thread(Watch, put, hz=2.0)
+        self._watch.start()
+        works: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._ask_metrics())
+        self._tasks = [asyncio.create_task(work) for work in works]
+
+    async def close(self, *, leave: bool = False) -> None:
+        """Stop everything that was started; with `leave`, the server stays."""
+        await self.load.cancel()
+        await self.load.close()
+        if leave and self.server.state == "ready":
+            await self.server.release()
+        else:
+            await self.server.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._watch:
+            await asyncio.to_thread(self._watch.stop)
+        self.poll_log()
+        for event in self._tail.close():
+            self._emit(event)
+
+    # ------------------------------------------------------------------------------------------------ start and stop
+
+    async def apply(self, depth: int | None, settings: Mapping[str, Any]) -> bool:
+        """Start the server, or start it again, with this depth and these settings. False when it did not start."""
+        wanted = {**self.settings, **settings}
+        try:
+            self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)  # refuse before anything is stopped
+            recipe = await self._resolve()
+            await self.stop()
+            port = await asyncio.to_thread(pick_port, recipe.host, recipe.port)
+            argv = self.engine.command(recipe, wanted, depth, port)
+            env = {**self.engine.environment(recipe, wanted, depth), **recipe.env}
+        except Refused as problem:
+            self.notice("error", str(problem))
+            return False
+        self.restart += 1
+        self.depth, self.settings = depth, wanted
+        self._boot_records = []
+        self.watch(phase="boot", restart=self.restart)
+        start = Start(self.restart, tuple(argv), env, self.recipe.host, port, self.engine.ready_path(), depth)
+        if not await self.server.start(start):
+            self.watch(phase="idle", gone=True)
+            return False
+        self.boots.append(self.server.boot_s or 0.0)
+        self.watch(phase="idle", pgid=self.server.pid)
+        await self._read_back(recipe, start.url)
+        return True
+
+    async def stop(self) -> None:
+        """Close our streams, then end the server and all it started."""
+        await self.load.cancel()
+        if self.server.state in {"stopped", "failed"}:
+            return
+        await self.server.stop()
+        self.watch(phase="idle", gone=True)
+
+    async def _resolve(self) -> Recipe:
+        """The recipe with model words made paths; derives the small draft when it is asked for and missing."""
+        if self._resolved is None:
+            loop = asyncio.get_running_loop()
+            told = 0.0
+
+            def progress(share: float) -> None:
+                nonlocal told
+                if share - told >= 0.1:
+                    told = share
+                    loop.call_soon_threadsafe(self.notice, "info", f"deriving the small draft model, once: {share:.0%}")
+
+            self._resolved = await asyncio.to_thread(models.resolve, self.recipe, progress)
+        return self._resolved
+
+    async def _read_back(self, recipe: Recipe, url: str) -> None:
+        """What the server says of itself: its model's id, and the flags in force."""
+        replies = await ask(url, ["/v1/models", *[p for p in self.engine.state_paths() if p != "/v1/models"]])
+        listed = replies.get("/v1/models")
+        served = listed.get("data", []) if isinstance(listed, dict) else []
+        ids = [str(m["id"]) for m in served if isinstance(m, dict) and "id" in m]
+        self.model_id = recipe.model_id or (ids[0] if ids else recipe.model)
+        if ids and self.model_id not in ids:
+            self.notice("error", f"model_id {self.model_id!r} is not served; the server has {', '.join(ids)}")
+        self.poll_log()
+        flags = self.engine.in_force(recipe, self.settings, self.depth, replies, self._boot_records)
+        self.set_flags(dataclasses.replace(flags, restart=self.restart, depth=self.depth))
+
+    def set_flags(self, flags: FlagsInForce) -> None:
+        """Tell flags asked against flags in force; a depth that is not proven cannot win."""
+        self._emit(flags)
+        if flags.depth is not None:
+            (self.unverified.discard if flags.proven else self.unverified.add)(flags.depth)
+        if not flags.proven:
+            self.notice("warning", "flags not proven: " + ("; ".join(flags.notes) or "the engine does not say"))
+
+    def notice(self, level: str, text: str) -> None:
+        """One line for the person."""
+        self._emit(
+            Notice(time.time(), "error" if level == "error" else "warning" if level == "warning" else "info", text)
+        )
+
+    def watch(self, **about: Any) -> None:
+        """Say what the next memory samples are about."""
+        if self._watch:
+            self._watch.set(**about)
+
+    # ------------------------------------------------------------------------------------------------ what is watched
+
+    def poll_log(self) -> None:
+        """Take what the log has now."""
+        for event in self._tail.poll():
+            if isinstance(event, LogLines) and event.restart in {0, self.restart}:
+                self.server.lines.see(event.texts)
+                self.server.progress = event.texts[-1][:400]
+            if isinstance(event, LogRecords) and event.restart == self.restart:
+                self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
+            self._emit(event)
+        if self.server.state in {"starting", "loading"} and self._tail.partial:
+            self.server.progress = self._tail.partial
+
+    async def _follow(self) -> None:
+        while True:
+            self.poll_log()
+            await asyncio.sleep(0 if self._tail.behind else TICK_S)
+
+    async def _ask_metrics(self) -> None:
+        """The engine's own metrics once a second, while it is ready; silent where there are none."""
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+            while True:
+                await asyncio.sleep(METRICS_S)
+                start = self.server.now
+                if self.server.state != "ready" or start is None:
+                    continue
+                with contextlib.suppress(httpx.HTTPError):
+                    reply = await http.get(f"{start.url}/metrics")
+                    if reply.status_code == 200 and (fields := self.engine.metrics(reply.text)):
+                        self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
+
+    def _on_server(self, event: ServerChanged) -> None:
+        if event.state == "failed":
+            self.poll_log()
+            self.watch(phase="idle", gone=True)
+        self._emit(event)

@@ -1,0 +1,120 @@
+"""What the commands share: exit codes, one-line complaints, a sink that prints, and a clean end on Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from probes import codec
+from probes.events import Event, Judged, LogLines, LogRecords, MemorySample, Notice, PlanProgress, ServerChanged
+from probes.recipe import Refused
+from probes.show import clean
+
+DONE, NO, USAGE, NOT_STARTED, INCOMPLETE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+QUIET = (LogLines, LogRecords, MemorySample, Judged)
+"""Events too many for a script's stdout: they are in the run directory, and the last judgment is the result."""
+
+
+def fail(text: str, code: int = USAGE) -> NoReturn:
+    """One clear line on stderr, and out."""
+    sys.stderr.write(f"draftdial: {clean(text)}\n")
+    raise SystemExit(code)
+
+
+@contextlib.contextmanager
+def refusing() -> Iterator[None]:
+    """Turns `Refused` into one line and exit code 2."""
+    try:
+        yield
+    except Refused as problem:
+        fail(str(problem))
+
+
+def say(text: str) -> None:
+    """Progress, on stderr."""
+    sys.stderr.write(clean(text) + "\n")
+    sys.stderr.flush()
+
+
+def line(value: Mapping[str, Any]) -> None:
+    """One JSON object on one line of stdout. A reader that has gone ends the program quietly."""
+    try:
+        sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise SystemExit(INTERRUPTED) from None
+
+
+def printer(*, as_json: bool, bar: Callable[[Event], None] | None = None) -> Callable[[Event], None]:
+    """A sink: JSON events on stdout, or words on stderr (through `bar` where there is one)."""
+
+    def sink(event: Event) -> None:
+        if as_json and not isinstance(event, QUIET):
+            line(codec.plain(event))
+        if bar is not None:
+            bar(event)
+        elif text := words(event):
+            say(text)
+
+    return sink
+
+
+def words(event: Event) -> str | None:
+    """An event for a person who reads a pipe; None for what is not worth a line."""
+    if isinstance(event, Notice):
+        return f"{event.level}: {event.text}"
+    if isinstance(event, PlanProgress):
+        left = f", about {event.seconds_left:.0f} s left" if event.seconds_left else ""
+        return f"[{event.done}/{event.total}] {event.step}{left}"
+    if isinstance(event, ServerChanged) and event.state == "failed":
+        cure = f" · {event.hint}" if event.hint else ""
+        return f"server failed: {event.reason}{cure}"
+    if isinstance(event, ServerChanged) and event.state == "ready":
+        return f"server ready in {event.boot_s:.2f} s (pid {event.pid}, {event.url})"
+    return None
+
+
+def run(main: Coroutine[Any, Any, int], interrupted: Callable[[], Coroutine[Any, Any, None]]) -> int:
+    """Run a command's coroutine; the first Ctrl-C or SIGTERM calls `interrupted` and lets it end, with code 130."""
+
+    async def whole() -> int:
+        loop = asyncio.get_running_loop()
+        work = asyncio.ensure_future(main)
+        hit = False
+        pending: set[asyncio.Task[None]] = set()
+
+        def stop() -> None:
+            nonlocal hit
+            if hit:
+                work.cancel()
+                return
+            hit = True
+            say("stopping: what was measured is kept")
+            pending.add(loop.create_task(interrupted()))
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, stop)
+        try:
+            code = await work
+        except asyncio.CancelledError:
+            code = INTERRUPTED
+        await asyncio.gather(*pending, return_exceptions=True)
+        return INTERRUPTED if hit else code
+
+    return asyncio.run(whole())
+
+
+def existing(path: str) -> Path:
+    """A path that exists. Raises `Refused`."""
+    found = Path(path).expanduser()
+    if not found.exists():
+        raise Refused(f"{path}: no such file or folder")
+    return found

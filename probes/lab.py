@@ -1,0 +1,285 @@
+"""Carries out plans on a bench and judges what came of them. The one object that both front ends hold.
+
+Every fact goes to disk first and then to the sink. Nothing here draws or prints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from probes.bench import Bench
+from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone, RunStarted, ServerChanged
+from probes.load.plan import plan_job, plan_requests
+from probes.measure.steps import Measure, Measured, Plan
+from probes.recipe import Recipe
+from probes.store import Run
+
+JUDGE_S = 0.7
+"""Seconds between two judgments while requests keep coming in."""
+ENOUGH_TO_MISS_DRAFTS = 3
+"""Requests without a single drafted token after which speculation that was asked for counts as not in force."""
+
+
+class Lab:
+    """One run: a recipe, a directory, a bench, plans. All methods belong to one event loop."""
+
+    def __init__(self, recipe: Recipe, run: Run, sink: Callable[[Event], None], depths: Sequence[int] = ()) -> None:
+        self.recipe = recipe
+        self.run = run
+        self.depths = tuple(depths) or recipe.dial.values
+        self.requests: dict[str, RequestDone] = {}
+        self.mix: Mapping[str, float] | None = None
+        self.bench = Bench(recipe, run, self._emit)
+        self.wall_s = 0.0
+        """Seconds that plans and probes took, boots and stops included."""
+        self._sink = sink
+        self._due = asyncio.Event()
+        self._go = asyncio.Event()
+        self._go.set()
+        self._cancelled = False
+        self._busy = asyncio.Lock()
+        self._judge: asyncio.Task[None] | None = None
+
+    async def open(self, about: Mapping[str, Any] | None = None) -> None:
+        """Take the run, read again what it already holds, and begin to watch."""
+        self.run.open()
+        for event in self.run.events():
+            self._remember(event)
+        self.requests.update((r.id, r) for r in self.run.requests())
+        self.bench.restart = max([self.bench.restart, *(r.restart for r in self.requests.values())])
+        await asyncio.to_thread(self.run.describe, self.recipe, dict(about or {}))
+        self._emit(
+            RunStarted(
+                at=time.time(),
+                run=self.run.name,
+                engine=self.bench.engine.name,
+                preset=self.recipe.name,
+                model=self.recipe.model,
+                dial=self.recipe.dial.label,
+                depths=self.depths,
+                categories=self.recipe.workload.categories,
+                simulated=self.recipe.simulated,
+                knobs=dict(self.bench.settings),
+            )
+        )
+        await self.bench.open()
+        self._judge = asyncio.create_task(self._keep_judging())
+
+    async def close(self, *, leave: bool = False) -> None:
+        """End the plan, the load and the server (with `leave`, the server stays), and let the run go."""
+        await self.cancel()
+        if self._judge:
+            self._judge.cancel()
+            await asyncio.gather(self._judge, return_exceptions=True)
+        await self.bench.close(leave=leave)
+        self.run.close()
+
+    # ------------------------------------------------------------------------------------------------ what one may ask
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is being started, stopped or measured."""
+        return self._busy.locked()
+
+    async def apply(self, depth: int | None, settings: Mapping[str, Any] | None = None) -> bool:
+        """Start the server, or start it again, with this depth and these settings. False when it did not start."""
+        async with self._busy:
+            return await self.bench.apply(depth, settings or {})
+
+    async def stop_server(self) -> None:
+        """End the plan, if one runs, and the server."""
+        await self.cancel()
+        async with self._busy:
+            await self.bench.stop()
+
+    async def probe(self) -> None:
+        """Send the workload once to the server that runs, with prompts new to this depth while there are any."""
+        depth = self.bench.depth
+        block = 1 + max((r.block for r in self.requests.values() if r.depth == depth), default=-1)
+        offset = block * self.recipe.workload.prompts_per_category
+        async with self._busy:
+            if self.bench.server.state != "ready":
+                self.bench.notice("error", "no server is ready: apply a depth first")
+                return
+            began = time.monotonic()
+            self._cancelled = False
+            await self._measure(Measure(depth, block, offset=offset, fresh=False, why="probe"))
+            self.wall_s += time.monotonic() - began
+        await self.judge(final=True)
+
+    async def carry_out(self, name: str, plan: Plan, total: int) -> list[Measured]:
+        """A plan to its end, or until `cancel`. Points that failed twice are left out and named in what is returned."""
+        outcomes: list[Measured] = []
+        async with self._busy:
+            began, self._cancelled = time.monotonic(), False
+            await self.bench.load.warm()
+            step = next(plan, None)
+            while step is not None and not self._cancelled:
+                self._progress(name, len(outcomes), total, step.why, began)
+                await self._go.wait()
+                outcomes.append(await self._point(step))
+                try:
+                    step = plan.send(outcomes[-1])
+                except StopIteration:
+                    step = None
+            plan.close()
+            await self.bench.stop()
+            self.wall_s += time.monotonic() - began
+            end = "stopped: what was measured is kept" if self._cancelled else "done"
+            self._progress(name, len(outcomes), max(total, len(outcomes)), end, began, finished=True)
+        await self.judge(final=True)
+        return outcomes
+
+    def pause(self, *, on: bool) -> None:
+        """Hold the plan before its next point, or let it go on."""
+        (self._go.clear if on else self._go.set)()
+        self.bench.notice("info", "paused before the next point" if on else "going on")
+
+    async def cancel(self) -> None:
+        """End the plan: close the streams and keep what was measured."""
+        self._cancelled = True
+        self._go.set()
+        await self.bench.load.cancel()
+
+    # ------------------------------------------------------------------------------------------------ one point
+
+    async def _point(self, step: Measure) -> Measured:
+        """One point; tried once more when the server or the load process died under it."""
+        outcome = await self._measure(step)
+        if outcome.failed and not self._cancelled:
+            self.bench.notice("warning", f"{step.why}: {outcome.failed}; trying once more")
+            outcome = await self._measure(step)
+        if outcome.failed and not self._cancelled:
+            self.bench.notice("error", f"{step.why}: given up: {outcome.failed}")
+        return outcome
+
+    async def _measure(self, step: Measure) -> Measured:
+        """Start what the step needs, send what of it is not yet measured, and gather."""
+        bench = self.bench
+        recipe = arm(self.recipe, step)
+        todo, have = self._split(recipe, step)
+        if not todo:
+            return Measured(step, tuple(have))
+        if step.fresh or bench.server.state != "ready":
+            if not await bench.apply(step.depth, step.settings):
+                return Measured(step, tuple(have), failed="the server did not start")
+            todo, have = self._split(recipe, step)
+        if bench.server.now is None or self._cancelled:
+            return Measured(step, tuple(have), failed="stopped")
+        job = plan_job(recipe, bench.server.now.url, todo, concurrency=step.concurrency)
+        bench.watch(phase="load" if job["concurrency"] > 1 else "probe")
+        trouble = await bench.load.run(job)
+        bench.watch(phase="idle")
+        left, have = self._split(recipe, step)
+        self._check_drafts(have)
+        if left and not trouble:
+            bad = {r.outcome for r in self.requests.values() if r.restart == bench.restart and r.outcome != "ok"}
+            trouble = f"{len(left)} requests did not end well ({', '.join(sorted(bad)) or 'no record'})"
+        if left and bench.server.state != "ready":
+            trouble = f"the server ended; {trouble}"
+        return Measured(step, tuple(have), bench.server.boot_s, trouble if left else None)
+
+    def _split(self, recipe: Recipe, step: Measure) -> tuple[list[dict[str, Any]], list[RequestDone]]:
+        """The step's requests that are still to be sent (a warm-up first), and those that are measured already."""
+        wanted = plan_requests(
+            recipe, step.depth, self.bench.restart, step.block, self.bench.model_id, None,
+            warmups=1 if step.fresh else 0, offset=step.offset,
+        )  # fmt: skip
+        prefix = step.arm + ("" if step.depth is None else f"d{step.depth}-")
+        done = {
+            r.prompt_id: r
+            for r in self.requests.values()
+            if r.outcome == "ok" and not r.warmup and r.block == step.block and r.id.startswith(prefix)
+        }
+        todo = [{**e, "id": prefix + e["id"]} for e in wanted if e["warmup"] or e["prompt_id"] not in done]
+        have = [done[e["prompt_id"]] for e in wanted if e["prompt_id"] in done]
+        return ([] if all(e["warmup"] for e in todo) else todo), have
+
+    def _check_drafts(self, have: Sequence[RequestDone]) -> None:
+        """A server that is up, was asked to speculate and never drafts is said to be so."""
+        depth = self.bench.depth
+        if not depth or len(have) < ENOUGH_TO_MISS_DRAFTS or any(r.drafted for r in have):
+            return
+        note = f"speculation was asked for (depth {depth}) and nothing was drafted in {len(have)} requests"
+        self.bench.set_flags(
+            FlagsInForce(self.bench.restart, depth, {"depth": depth}, {"drafted": 0}, proven=False, notes=(note,))
+        )
+
+    def _progress(self, name: str, done: int, total: int, step: str, began: float, *, finished: bool = False) -> None:
+        left = (time.monotonic() - began) / done * (total - done) if done and not finished else None
+        paused = not self._go.is_set()
+        self._emit(PlanProgress(time.time(), name, done, total, step, left, paused=paused, finished=finished))
+
+    # ------------------------------------------------------------------------------------------------ judgment
+
+    async def judge(self, *, final: bool = False) -> dict[str, Any]:
+        """The result so far, computed off the loop; a final one is stored."""
+        from probes.stats.result import judge_sweep
+
+        measured = {r.depth for r in self.requests.values() if r.depth is not None}
+        result = await asyncio.to_thread(
+            judge_sweep,
+            list(self.requests.values()),
+            engine=self.bench.engine.name,
+            run=self.run.name,
+            depths=sorted(measured | set(self.depths)),
+            categories=self.recipe.workload.categories,
+            simulated=self.recipe.simulated,
+            unverified=frozenset(self.bench.unverified),
+            mix=self.mix,
+            boots=[round(b, 3) for b in self.bench.boots],
+            wall_s=round(self.wall_s, 3),
+            concurrency=self.recipe.workload.concurrency,
+            greedy=self.recipe.workload.temperature == 0,
+        )
+        if final:
+            result["final"] = True
+            await asyncio.to_thread(self.run.write_result, result)
+        self._emit(Judged(time.time(), result))
+        return result
+
+    async def _keep_judging(self) -> None:
+        """Judge again when requests have come in, but not more often than a person can read."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            with contextlib.suppress(ValueError, ArithmeticError):
+                await self.judge()
+            await asyncio.sleep(JUDGE_S)
+
+    def _emit(self, event: Event) -> None:
+        """Disk first, then whoever looks."""
+        self.run.append(event)
+        self._remember(event)
+        if isinstance(event, RequestDone) and self._judge:
+            self._due.set()
+        self._sink(event)
+
+    def _remember(self, event: Event) -> None:
+        """What a later session on this run must know again."""
+        if isinstance(event, RequestDone):
+            self.requests[event.id] = event
+        elif isinstance(event, FlagsInForce) and event.depth is not None:
+            (self.bench.unverified.discard if event.proven else self.bench.unverified.add)(event.depth)
+        elif isinstance(event, ServerChanged):
+            self.bench.restart = max(self.bench.restart, event.restart)
+        elif isinstance(event, Judged) and not self._judge:
+            self.wall_s = max(self.wall_s, float(event.result.get("wall_s") or 0.0))
+            self.bench.boots = list(event.result.get("boot_s") or self.bench.boots)
+
+
+def arm(recipe: Recipe, step: Measure) -> Recipe:
+    """The recipe with the step's own load."""
+    asked: dict[str, Any] = {
+        "prompts_per_category": step.prompts,
+        "concurrency": step.concurrency,
+        "max_tokens": step.max_tokens,
+        "categories": step.categories,
+    }
+    mine = {name: value for name, value in asked.items() if value is not None}
+    return dataclasses.replace(recipe, workload=dataclasses.replace(recipe.workload, **mine)) if mine else recipe

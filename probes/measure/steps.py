@@ -1,0 +1,44 @@
+"""What a measuring plan may ask for, and what it gets back. A plan is a pure generator of these."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from probes.events import RequestDone
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One restart of one arm, and its requests: start afresh with this depth and these settings, then send.
+
+    `block`: which block of restarts this belongs to; `offset`: prompts of each category to pass over; `prompts`: how
+    many of each category; `why`: what this point is for, in words. `fresh`: restart even when the same is running.
+    """
+
+    depth: int | None
+    block: int
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    arm: str = ""
+    offset: int = 0
+    prompts: int | None = None
+    concurrency: int | None = None
+    max_tokens: int | None = None
+    categories: tuple[str, ...] | None = None
+    why: str = ""
+    fresh: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What came of a `Measure`: its finished requests, warm-ups included, or why it failed."""
+
+    step: Measure
+    requests: tuple[RequestDone, ...] = ()
+    boot_s: float | None = None
+    failed: str | None = None
+
+
+Plan = Generator[Measure, Measured, None]
+"""Yields the next point, is sent what came of it, and ends when it has enough."""
