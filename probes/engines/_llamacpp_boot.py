@@ -76,10 +76,8 @@ class Start:
     auto_slots: tuple[int, bool] | None = None
     speculators: dict[str, dict[str, Any]] = field(default_factory=dict)
     no_speculators: int = 0
-    drafted: bool = False
     resets: list[tuple[int, str]] = field(default_factory=list)
     """Lines that say a setting was changed by the server."""
-    last: float = 0.0
 
     @property
     def target(self) -> Context | None:
@@ -108,8 +106,9 @@ _PARAMETER = re.compile(
     r"\b(n_max|n_min|p_min|size_n|size_m|size_key|size_value|min_hits|n_match|n_draft)\s*=\s*([\d.]+)"
 )
 _DEPTHS = ("n_max", "size_m", "size_value", "n_draft")
-_AUTO_SIZES = re.compile(
-    r"(n_ctx_slot|n_ctx|n_parallel|cache_reuse|n_batch|n_ubatch).*(?:is not supported|capping|reduced|set to|setting)"
+_CHANGED = re.compile(
+    r"not supported|will be disabled|disabling|capping|context size reduced|ignor(?:ed|ing)|forc(?:ed|ing) "
+    r"|possible training|no effect|falling back|overrid"
 )
 
 
@@ -144,7 +143,7 @@ def read(start: Start, line: Line) -> Iterator[Said]:
 def _server(start: Start, line: Line) -> Iterator[Said]:
     text = line.message
     if "n_slots" in text:
-        found = _SLOTS.search(text)
+        found = _SLOTS.match(text)
         if found:
             start.slots, start.slots_line = int(found[1]), line.number
             if found[2]:
@@ -155,7 +154,7 @@ def _server(start: Start, line: Line) -> Iterator[Said]:
     elif "new slot" in text:
         yield from _new_slot(start, line)
     elif "n_parallel is set to auto" in text:
-        found = _AUTO.search(text)
+        found = _AUTO.match(text)
         if found:
             start.auto_slots = int(found[1]), found[2] == "true"
             yield "boot", {"lanes": int(found[1]), "kv_unified": found[2] == "true"}
@@ -173,7 +172,7 @@ def _server(start: Start, line: Line) -> Iterator[Said]:
             number, commit = (found[1], found[2]) if found[1] else (found[3], found[4])
             start.version = f"b{number} ({commit})"
             yield "boot", {"version": start.version}
-    elif line.level == "W" and _AUTO_SIZES.search(text):
+    elif (line.level == "W" or "_fit" in line.label) and _CHANGED.search(text):
         start.resets.append((line.number, text.strip()[:300]))
 
 

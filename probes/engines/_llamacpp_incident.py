@@ -21,8 +21,11 @@ _POOL = (
     "failed to decode, ret = 1", "Context size has been exceeded. off", "decode() failed: Context size",
     "failed to decode the batch: KV cache is full",
 )  # fmt: skip
+_ENDED = "Context size has been exceeded"
 _ERROR = re.compile(r"task id = (\d+), error: (.*)")
 _TOO_LONG = re.compile(r"(?:request \((\d+) tokens\) )?exceeds the available context size(?: \((\d+) tokens\))?")
+_CAUSES = frozenset({"oom", "bind", "crash", "model"})
+"""After one of these, a model that can't be loaded is a consequence."""
 _BATCH = re.compile(r"\bn_batch = (\d+)")
 
 
@@ -44,7 +47,7 @@ class Incidents:
     def after(self, line: Line) -> Iterator[Record]:
         """Close what this line shows to be over."""
         text = line.message
-        if self.pool is not None and not any(needle in text for needle in _POOL):
+        if self.pool is not None and not self._pool_goes_on(line):
             yield from self._close_pool()
         if self.memory is not None:
             if trouble.RETRIED.search(text):
@@ -66,6 +69,9 @@ class Incidents:
             return
         error = _ERROR.search(text)
         if error and "send_error" in line.label:
+            if self.pool is not None and _ENDED in error[2]:
+                self.pool[1].setdefault("tasks", []).append(int(error[1]))
+                return
             yield self._refused(line, int(error[1]), error[2])
             return
         found = trouble.recognise(text)
@@ -79,12 +85,14 @@ class Incidents:
             return
         if self.memory is not None:
             yield from self._close_memory(start)
-        if self.family == kind.family or (self.family and kind.family == "model"):
+        if self.family == kind.family or (self.family in _CAUSES and kind.family == "model"):
             return
         if kind.fatal:
             start.phase = "failed"
         if kind.family != "exit":
             self.family = kind.family
+        if kind.family == "draft":
+            self.warnings.append(Warn(line.number, reason))
         yield record(line, kind.kind, {"reason": reason, "hint": kind.hint, "fatal": kind.fatal})
 
     def close(self) -> Iterator[Record]:
@@ -92,6 +100,14 @@ class Incidents:
         yield from self._close_pool()
         if self.memory is not None:
             yield from self._close_memory(None)
+
+    def _pool_goes_on(self, line: Line) -> bool:
+        """Whether this line still tells of the full pool: retries, then every running request being ended."""
+        text = line.message
+        if any(needle in text for needle in _POOL) or (line.level == "D" and "init_batch" in line.label):
+            return True
+        ended = self.pool is not None and self.pool[1].get("failed")
+        return bool(ended) and (_ENDED in text or line.label in {"slot release", "slot prompt_clear"})
 
     def _pool(self, line: Line) -> None:
         batch = _BATCH.search(line.message)
@@ -102,7 +118,7 @@ class Incidents:
         if batch:
             fields["retries"] += 1
             fields["n_batch"] = int(batch[1])
-        if "Context size has been exceeded" in line.message:
+        if _ENDED in line.message:
             fields["failed"] = True
             fields["reason"] = "the KV pool is full: every running request was ended"
 
@@ -132,6 +148,6 @@ class Incidents:
                 fields["limit_tokens"] = int(long[2])
             return record(line, "reject", fields)
         fields = {"task": task, "reason": why.strip()[:300]}
-        if "Context size has been exceeded" in why or "KV cache is full" in why:
+        if _ENDED in why or "KV cache is full" in why:
             fields |= {"pool_exhausted": True, "hint": trouble.POOL_HINT}
         return record(line, "error", fields)

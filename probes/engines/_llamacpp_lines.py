@@ -28,9 +28,7 @@ class Line(NamedTuple):
 
 
 _CHILD = re.compile(r"\[(\d{2,6})\] ")
-_ANY_CHILD = re.compile(
-    r"(?:^|[\s|:])\[(\d{2,6})\] (?=\d+\.\d\d\.\d{3}\.\d{3} |slot |srv |prompt eval|[ ]{2,}|[a-z_]+: )"
-)
+_ANY_CHILD = re.compile(r"(?:\| |[ZFP] |\]: |: |\"|^)\[(\d{4,5})\] ")
 _STAMP = re.compile(
     r"(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) ([IWED])(?: |$)|(\d{1,7})\.([0-5]\d)\.(\d{3})\.(\d{3}) (?=\S)"
 )

@@ -96,11 +96,13 @@ def slot_line(state: Requests, line: Line) -> Iterator[Record]:
         return
     slot, task, text = int(found[1]), int(found[2]), found[3].strip()
     if line.label == "slot print_timing":
-        if not text:
+        if not text or text.startswith(BLOCK):
             state.header = task
+            if task not in state.open:
+                yield from _left_behind(state, slot)
+        if not text:
             _start(state, line, task, slot)
         elif text.startswith(BLOCK):
-            state.header = task
             _part(state, line, task, slot, text)
         else:
             yield from _progress(state, line, task, slot, text)
@@ -114,17 +116,28 @@ def slot_line(state: Requests, line: Line) -> Iterator[Record]:
         state.deferred.discard(task)
 
 
-def bare_line(state: Requests, line: Line, text: str) -> None:
+def bare_line(state: Requests, line: Line, text: str) -> Iterator[Record]:
     """A block's line without slot or task: it belongs to the last header."""
+    if text.startswith("prompt eval") and "prompt_ms" in _fields(state, state.header):
+        yield from finish(state, state.header)
+        state.header = -1
     _part(state, line, state.header, None, text)
+    # `print_timings:` of 2023 ends with the total; later builds may still tell of drafts.
+    if line.label == "print_timings" and text.startswith("total time"):
+        yield from finish(state, state.header)
 
 
-def old_line(state: Requests, line: Line) -> Iterator[Record]:
+def _fields(state: Requests, task: int) -> dict[str, Any]:
+    block = state.open.get(task)
+    return block.fields if block else {}
+
+
+def old_line(state: Requests, line: Line, text: str) -> Iterator[Record]:
     """A timing line of the 2024 form, which has its ids in the tail; the block ends with the total."""
     ids = _IDS.search(line.pairs)
     task = int(ids[2]) if ids else -1
-    _part(state, line, task, int(ids[1]) if ids else None, line.message)
-    if line.message.startswith("total time"):
+    _part(state, line, task, int(ids[1]) if ids else None, text)
+    if text.startswith("total time"):
         yield from finish(state, task)
 
 
@@ -189,7 +202,7 @@ def _part(state: Requests, line: Line, task: int, slot: int | None, text: str) -
     else:
         found = _GRAPHS.match(text)
     if found is None:
-        state.clipped.append(line.number)
+        _clip(state, line)
         return
     if task not in state.open and not fields:
         return
@@ -231,6 +244,12 @@ def _progress(state: Requests, line: Line, task: int, slot: int, text: str) -> I
         rate = {"prompt_tps": float(found[3])} if found[3] else {}
         yield record(line, "prefill", {**rate, "prefilled": int(found[1]), "progress": float(found[2]), **ids})
     elif text.startswith(("n_decoded =", "n_gen =", "prompt processing,")):
+        _clip(state, line)
+
+
+def _clip(state: Requests, line: Line) -> None:
+    """Count a clipped line, the first few hundred by number."""
+    if len(state.clipped) < HELD_MAX:
         state.clipped.append(line.number)
 
 
@@ -251,7 +270,7 @@ def _prompt(state: Requests, task: int, text: str) -> None:
 def _release(state: Requests, line: Line, task: int, slot: int, text: str) -> Iterator[Record]:
     found = _RELEASE.match(text)
     if found is None:
-        state.clipped.append(line.number)
+        _clip(state, line)
     elif task in state.open or -1 in state.open:
         block = state.open.get(task)
         if block is None:
@@ -273,6 +292,12 @@ def finish(state: Requests, task: int) -> Iterator[Record]:
     yield Record(block.line, "request", fields, text=block.text)
 
 
+def _left_behind(state: Requests, slot: int) -> Iterator[Record]:
+    """Blocks of this slot whose release the log has lost: another task has timings there now."""
+    for task in [task for task, block in state.open.items() if block.fields.get("slot") == slot]:
+        yield from finish(state, task)
+
+
 def finish_all(state: Requests) -> Iterator[Record]:
     """What is still open: the log ended before the release."""
     for task in list(state.open):
@@ -288,12 +313,12 @@ def queue_line(state: Requests, line: Line, lanes: int | None) -> Iterator[Recor
             state.deferred.add(int(found[1]))
             if len(state.deferred) > HELD_MAX:
                 state.deferred.pop()
-            yield record(line, "throughput", _queue(state, lanes) | {"deferred": int(found[1]), "lanes_full": True})
+            yield record(line, "throughput", _queue(state, lanes) | {"deferred_task": int(found[1]), "no_slot": True})
     elif text.startswith("pop deferred task"):
         found = _TASK.search(text)
         if found:
             state.deferred.discard(int(found[1]))
-            yield record(line, "throughput", {"waiting": len(state.deferred), "resumed": int(found[1])})
+            yield record(line, "throughput", {"waiting": len(state.deferred), "resumed_task": int(found[1])})
 
 
 def _queue(state: Requests, lanes: int | None) -> dict[str, Any]:

@@ -3,8 +3,8 @@
 Extras in records beside the canonical fields: `t_s` (seconds since the server's start, as stamped), `task`, `slot`,
 `child` (port of a router's child); boot: `model`, `version`, `spec_type`, `depth`, `kv_unified`, `n_batch`;
 capacity: `lanes`, `ctx_slot`, `kv_unified`; request: `prompt_ms`, `eval_ms`, `steps`, `truncated`, `context_tokens`;
-decode: `decoded`; spec: `impl` and `total_*` counters over the server's life; a deferred request: `deferred`,
-`lanes_full`; a full pool: `pool_exhausted`; reject: `limit_tokens`; exit: `clean`.
+decode: `decoded`; spec: `impl` and `total_*` counters over the server's life; a deferred request: `deferred_task`,
+`no_slot`; a full pool: `pool_exhausted`; reject: `limit_tokens`; exit: `clean`.
 """
 
 from __future__ import annotations
