@@ -8,13 +8,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import sys
 from itertools import count
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import uvloop
+
+from probes.load.wire import ANCILLARY_SIZE, READ_SIZE, SO_TIMESTAMPNS, arrival
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -84,40 +87,49 @@ class Answer:
         self.peer.write(framed(self._event({}, "length"), last, b"[DONE]") + b"0\r\n\r\n")
 
 
-class Peer(asyncio.Protocol):
-    """One client connection."""
+class Peer:
+    """One client connection, read and written without a transport so that stamps are the kernel's or just before it."""
 
-    def __init__(self, truths: dict[str, Truth], names: count[int]) -> None:
+    def __init__(self, sock: socket.socket, truths: dict[str, Truth], names: count[int]) -> None:
         self._truths = truths
         self._names = names
         self._rest = b""
-        self._fd = -1
-        self._transport: asyncio.Transport
+        self._sock: socket.socket | None = sock
         self.loop = asyncio.get_running_loop()
+        self.loop.add_reader(sock.fileno(), self._readable)
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport and the socket."""
-        self._transport = cast("asyncio.Transport", transport)
-        self._fd = transport.get_extra_info("socket").fileno()
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
-        """The socket must not be written to again."""
-        self._fd = -1
+    def _gone(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
 
     def write(self, data: bytes) -> bool:
-        """Write now, not at the end of the loop's turn, so that the stamp just before is the truth."""
-        if self._fd < 0:
+        """Write now; a client that doesn't read is cut off, as a partial write would spoil the times."""
+        if self._sock is None:
             return False
-        with contextlib.suppress(OSError):
-            data = data[os.write(self._fd, data) :]
-        if data:
-            self._transport.write(data)
-        return True
+        try:
+            whole = self._sock.send(data) == len(data)
+        except OSError:
+            whole = False
+        if not whole:
+            self._gone()
+        return whole
 
-    def data_received(self, data: bytes) -> None:
-        """Stamp; the work waits until every request that has come by now is stamped too."""
-        self._rest += data
-        self.loop.call_soon(self._take, monotonic())
+    def _readable(self) -> None:
+        if self._sock is None:
+            return
+        try:
+            data, ancillary, _, _ = self._sock.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._rest += data
+            self._take(arrival(ancillary))
+        else:
+            self._gone()
 
     def _take(self, now: float) -> None:
         """The next request, if it is whole."""
@@ -154,8 +166,20 @@ async def serve(port: int) -> None:
     loop = asyncio.get_running_loop()
     truths: dict[str, Truth] = {}
     names = count(1)
-    server = await loop.create_server(lambda: Peer(truths, names), "127.0.0.1", port, backlog=1024)
-    sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
+    listener = socket.create_server(("127.0.0.1", port), backlog=1024)
+    listener.setblocking(False)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            sock, _ = listener.accept()
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            Peer(sock, truths, names)
+
+    loop.add_reader(listener.fileno(), accept)
+    sys.stdout.write(f"{listener.getsockname()[1]}\n")
     sys.stdout.flush()
     ended = asyncio.Event()
 
@@ -165,7 +189,7 @@ async def serve(port: int) -> None:
 
     loop.add_reader(0, read)
     await ended.wait()
-    server.close()
+    listener.close()
 
 
 if __name__ == "__main__":

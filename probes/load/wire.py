@@ -1,17 +1,20 @@
 """One HTTP connection that stamps bytes as they arrive and keeps them; it reads no JSON and decides nothing.
 
-Why so bare: whatever runs on this loop between a packet's arrival and its stamp is an error of the measurement.
+Why so bare: whatever happens between a packet's arrival and its stamp is an error of the measurement. Where the kernel
+tells when it took a packet in (Linux, no TLS), that is the stamp: then not even a loop that has to wait for its turn on
+a busy machine makes it late. Elsewhere it is taken as the bytes are read.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import socket
 import ssl
-from collections.abc import Callable, Mapping
+import struct
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from time import monotonic
+from time import monotonic, time
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
@@ -23,6 +26,13 @@ from probes.recipe import Refused
 End = Literal["complete", "lost", "garbage", "refused", "timeout", "cancelled"]
 """How a reply ended: whole; connection gone; bytes that aren't HTTP; no connection; by our clock; by our own wish."""
 
+SO_TIMESTAMPNS = 35
+"""Linux: stamp received packets; the stamp comes as a message of the same number, a `struct timespec`."""
+TIMESPEC = struct.Struct("qq")
+ANCILLARY_SIZE = socket.CMSG_SPACE(TIMESPEC.size)
+READ_SIZE = 1 << 16
+LATE_S = 5.0
+"""A packet can't have waited longer than this to be read; a larger difference is a wall clock that was set."""
 MAX_BODY = 64 << 20
 """Bytes of one reply that are kept; a server that sends more is cut off."""
 
@@ -96,25 +106,48 @@ class Reply:
     """Whether it was the connection's first request: a kept connection may have been closed meanwhile."""
 
 
-class Connection(asyncio.Protocol):
-    """A connection for one request at a time. `ended(connection, reply)` is called once for each request sent."""
+def arrival(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
+    """When the kernel took the bytes in, on the `time.monotonic()` scale; now, if it does not say or can't be right.
 
-    def __init__(self, ended: Callable[[Connection, Reply], None]) -> None:
+    The kernel stamps with the wall clock; the two clocks are read together here, so that setting the wall clock
+    during a run matters for no more than the packets in between. Where several packets are read at once it is the
+    last one's time.
+    """
+    now = monotonic()
+    for level, kind, data in ancillary:
+        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
+            seconds, nanoseconds = TIMESPEC.unpack(data)
+            ago = time() - (seconds + nanoseconds * 1e-9)
+            return now - ago if 0 < ago < LATE_S else now
+    return now
+
+
+class Connection(asyncio.Protocol):
+    """A connection for one request at a time. `ended(connection, reply)` is called once for each request sent.
+
+    It holds a plain socket that it reads itself, or, for TLS, the loop's transport.
+    """
+
+    def __init__(self, ended: Callable[[Connection, Reply], None], sock: socket.socket | None = None) -> None:
         self._ended = ended
+        self._loop = asyncio.get_running_loop()
+        self._sock = sock
         self._transport: asyncio.Transport | None = None
-        self._fd = -1
         self._reply: Reply | None = None
         self._parser: Any = None
         self._complete = False
         self._keep = True
         self._framed = False
         self._used = False
+        if sock is not None:
+            self._loop.add_reader(sock.fileno(), self._readable)
 
     @property
     def usable(self) -> bool:
         """Whether another request can be sent on it now."""
-        open_ = self._transport is not None and not self._transport.is_closing()
-        return open_ and self._reply is None and self._keep
+        transport = self._transport
+        is_open = self._sock is not None or (transport is not None and not transport.is_closing())
+        return is_open and self._reply is None and self._keep
 
     @property
     def reply(self) -> Reply | None:
@@ -123,33 +156,50 @@ class Connection(asyncio.Protocol):
 
     def send(self, data: bytes, label: Any = None) -> Reply:
         """Put a request on the wire, now; the stamp is taken just before."""
-        transport = self._transport
-        if transport is None or self._reply is not None:
+        if self._reply is not None or (self._sock is None and self._transport is None):
             raise RuntimeError("one request at a time, on an open connection")
         self._parser = httptools.HttpResponseParser(self)
         self._complete = self._framed = False
         reply = self._reply = Reply(0.0, label, fresh=not self._used)
         self._used = True
         reply.sent = monotonic()
-        if self._fd >= 0:
-            # The loop would hold a write until the end of its turn, behind other connections' work: too late for the
-            # stamp. The transport's buffer is empty here (one request at a time), so order is kept.
-            try:
-                count = os.write(self._fd, data)
-            except OSError:
-                count = 0
-            if count == len(data):
-                return reply
-            data = data[count:]
-        transport.write(data)
+        if self._sock is not None:
+            self._write(data)
+        elif self._transport is not None:
+            self._transport.write(data)
         return reply
+
+    def _write(self, data: bytes) -> None:
+        """Straight to the socket: a transport holds it until the end of the loop's turn, too late for the stamp."""
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            data = data[sock.send(data) :]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            # Not from within `send`: whoever sends must have its reply first.
+            self._loop.call_soon(self.connection_lost, error)
+            return
+        self._loop.remove_writer(sock.fileno())
+        if data:
+            self._loop.add_writer(sock.fileno(), self._write, data)
 
     def close(self, end: End = "cancelled", error: str | None = None) -> None:
         """Cut the connection at once; a request under way ends so."""
+        self._keep = False
         if self._transport is not None:
             self._transport.abort()
-        self._keep = False
+        self._drop_socket()
         self._finish(end, error)
+
+    def _drop_socket(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._loop.remove_reader(sock.fileno())
+            self._loop.remove_writer(sock.fileno())
+            sock.close()
 
     def _finish(self, end: End, error: str | None = None, now: float | None = None) -> None:
         reply, self._reply = self._reply, None
@@ -160,35 +210,51 @@ class Connection(asyncio.Protocol):
 
     # ------------------------------------------------------------------------------------------- called by the loop
 
+    def _readable(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        try:
+            data, ancillary, _, _ = sock.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.connection_lost(error)
+            return
+        if data:
+            self._take(data, arrival(ancillary))
+        else:
+            self.connection_lost(None)
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, and the socket itself where nothing (TLS) stands between."""
+        """TLS is up."""
         self._transport = cast("asyncio.Transport", transport)
-        if transport.get_extra_info("sslcontext") is None:
-            with contextlib.suppress(AttributeError, OSError, ValueError):
-                self._fd = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:
-        """Stamp first; then only find out where the reply ends."""
-        now = monotonic()
+        """Bytes out of TLS."""
+        self._take(data, monotonic())
+
+    def _take(self, data: bytes, stamp: float) -> None:
+        """Keep bytes and their stamp, and find out where the reply ends; nothing else yet."""
         reply = self._reply
         if reply is None:
             self._keep = False
             return
-        reply.done = now
+        reply.done = stamp
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.close("garbage", f"not HTTP: {type(error).__name__}")
             return
         if self._complete:
-            self._finish("complete", now=now)
+            self._finish("complete", now=stamp)
         elif reply.received > MAX_BODY:
             self.close("garbage", "the reply is larger than 64 MiB")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The other side closed or broke it: for a body without a length that is its end."""
-        self._fd = -1
         self._keep = False
+        self._drop_socket()
         reply = self._reply
         if reply is None:
             return
@@ -237,16 +303,35 @@ async def connect(
     """Open a connection. Raises `OSError` (also for a time-out and for TLS trouble)."""
     loop = asyncio.get_running_loop()
     try:
-        _, connection = await asyncio.wait_for(
-            loop.create_connection(
-                lambda: Connection(ended),
-                where.host,
-                where.port,
-                ssl=tls,
-                server_hostname=where.host if tls else None,
-            ),
-            timeout_s,
-        )
+        async with asyncio.timeout(timeout_s):
+            if tls is None:
+                return Connection(ended, await _plain(where))
+            _, connection = await loop.create_connection(
+                lambda: Connection(ended), where.host, where.port, ssl=tls, server_hostname=where.host
+            )
+            return connection
     except TimeoutError:
         raise OSError(f"no connection to {where.authority} within {timeout_s:g} s") from None
-    return connection
+
+
+async def _plain(where: Target) -> socket.socket:
+    """A connected socket whose packets the kernel stamps, if it can."""
+    loop = asyncio.get_running_loop()
+    trouble: OSError | None = None
+    for family, kind, protocol, _, address in await loop.getaddrinfo(where.host, where.port, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await loop.sock_connect(sock, address)
+        except OSError as error:
+            sock.close()
+            trouble = error
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise trouble or OSError(f"{where.host} has no address")
