@@ -5,6 +5,7 @@ Only structure is judged here. Whether an engine accepts a value is decided by t
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
@@ -261,7 +262,7 @@ def illegal(knob: Knob, value: Any) -> str | None:
     span = f"{'a whole number' if knob.type == 'int' else 'a number'}{low}{high}"
     if knob.choices and value in knob.choices:
         return None
-    fits = isinstance(value, kind) and not isinstance(value, bool)
+    fits = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
     if not fits or (knob.low is not None and value < knob.low) or (knob.high is not None and value > knob.high):
         return f"{knob.name} must be {span}, not {value!r}{rule}"
     return None

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import shlex
 import signal
 import socket
-import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -24,9 +22,9 @@ import httpx
 import psutil
 
 from probes.events import ServerChanged, State
+from probes.link import Link
 from probes.recipe import Limits, Refused
 
-GUARD = Path(__file__).with_name("guard.py")
 FIRST_LINES, LAST_LINES = 300, 300
 """Lines of a start that are kept to explain a failure: the reason is often the first line, the usage text the last."""
 SECRET_OPTIONS = ("api-key", "api_key", "token", "password", "secret")
@@ -131,25 +129,24 @@ class Server:
         """The last line or progress bar, for the screen while it boots."""
         self._emit = emit
         self._explain = explain
-        self._guard: asyncio.subprocess.Process | None = None
+        self._link: Link | None = None
         self._facts: dict[str, Any] = {}
         self._told = asyncio.Event()
-        self._listener: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._began = 0.0
-        self._released = False
 
     # ------------------------------------------------------------------------------------------------ start
 
     async def start(self, start: Start) -> bool:
         """Start and wait until it answers. False when it failed; why is in the event and the log."""
-        if self._guard is not None:
+        if self._link is not None:
             raise RuntimeError("stop the running server first")
         if (owner := await asyncio.to_thread(port_owner, start.host, start.port)) is not None:
             self.now = start
             self._say("failed", reason=f"port {start.port} is taken by {owner}", hint="choose port: auto, or stop it")
             return False
         self.now, self.lines, self.progress = start, Lines(), ""
-        self.pid, self.boot_s, self._facts, self._released = None, None, {}, False
+        self.pid, self.boot_s, self._facts = None, None, {}
         self._told.clear()
         self._began = time.monotonic()
         self._say("starting")
@@ -157,12 +154,8 @@ class Server:
         if start.depth is not None:
             header += f" · depth {start.depth}"
         header += f" · {shlex.join(mask(start.argv))}"
-        self._guard = await asyncio.create_subprocess_exec(
-            sys.executable, "-I", "-S", str(GUARD), "--log", str(self.log), "--header", header, "--", *start.argv,
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
-            env={**os.environ, **start.env},
-        )  # fmt: skip
-        self._listener = asyncio.create_task(self._listen(self._guard))
+        self._link = Link(self.log, header, start.argv, {**os.environ, **start.env}, self._hear)
+        self._watcher = asyncio.create_task(self._until_over(self._link))
         ready = await self._until_ready(start)
         if ready:
             self.boot_s = time.monotonic() - self._began
@@ -200,35 +193,28 @@ class Server:
         )
         return False
 
-    async def _listen(self, guard: asyncio.subprocess.Process) -> None:
-        """What the guard tells, until it is gone."""
-        assert guard.stdout is not None  # noqa: S101  (asked for a pipe)
-        while line := await guard.stdout.readline():
-            with contextlib.suppress(ValueError):
-                self._facts.update(json.loads(line))
-            self.pid = self._facts.get("pid", self.pid)
-            self._told.set()
-            if "exit" in self._facts and self.state == "ready":
-                await self._died()
-        await guard.wait()
+    def _hear(self, fact: dict[str, Any]) -> None:
+        """What the guard tells."""
+        self._facts.update(fact)
+        self.pid = self._facts.get("pid", self.pid)
+        self._told.set()
+
+    async def _until_over(self, link: Link) -> None:
+        """Until the guard has gone. A server that ended in use is told; a killed guard's server is ended."""
+        await link.over.wait()
         if "gone" not in self._facts and self.pid:  # the guard was killed: the kernel ends the server, we its group
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
             self._facts.setdefault("exit", -signal.SIGKILL)
-            if self.state == "ready":
-                await self._died()
-        self._facts["over"] = True
         self._told.set()
-
-    async def _died(self) -> None:
-        """The server ended on its own while it was in use."""
-        await asyncio.sleep(0)
-        self._say_end("the server ended by itself")
+        if self.state == "ready" and self._link is link:
+            self._link = None
+            self._say_end("the server ended by itself")
 
     async def _failed(self) -> None:
         """A start that ended before it was ready: wait for the last lines, then explain."""
         await self._gone(5.0)
-        self._guard = None
+        self._link = None
         self._say_end("it ended before it was ready")
 
     def _say_end(self, what: str) -> None:
@@ -245,7 +231,7 @@ class Server:
 
     async def stop(self) -> None:
         """End the server and everything it started. Close streams first: engines wait for them."""
-        if self._guard is None:
+        if self._link is None:
             if self.state != "failed":
                 self._say("stopped")
             return
@@ -255,40 +241,29 @@ class Server:
 
     async def release(self) -> None:
         """Leave the server running when the console goes."""
-        await self._tell("release")
-        self._released = True
-        self._guard = None
-        if self._listener:
-            self._listener.cancel()
+        if self._link is not None:
+            link, self._link = self._link, None
+            link.let_go()
+            if self._watcher:
+                self._watcher.cancel()
 
     async def _end(self) -> None:
         """SIGTERM, again, SIGKILL; llama-server ignores the first while a stream is open."""
         limit = self.limits.stop_s
         for word, seconds in (("term", limit * 0.6), ("term", limit * 0.3), ("kill", 5.0)):
-            await self._tell(word)
+            if self._link is not None:
+                self._link.say(word)
             if await self._gone(seconds):
                 break
-        self._guard = None
-        if self._listener:
-            self._listener.cancel()
-
-    async def _tell(self, word: str) -> None:
-        if self._guard and self._guard.stdin and not self._guard.stdin.is_closing():
-            with contextlib.suppress(OSError, ConnectionError):
-                self._guard.stdin.write(word.encode() + b"\n")
-                await self._guard.stdin.drain()
+        self._link = None
 
     async def _gone(self, seconds: float) -> bool:
         """Whether the server and all it started are gone within that time."""
-        end = time.monotonic() + seconds
-        while not ("gone" in self._facts or "over" in self._facts):
-            left = end - time.monotonic()
-            if left <= 0:
-                return False
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._told.wait(), left)
-            self._told.clear()
-        return True
+        if self._link is None:
+            return True
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._link.over.wait(), seconds)
+        return self._link.over.is_set()
 
     def _say(self, state: State, **more: Any) -> None:
         self.state = state
