@@ -27,6 +27,8 @@ class Line(NamedTuple):
     pairs: str = ""
 
 
+Piece = tuple[str, str, float | None, str]
+
 _CHILD = re.compile(r"\[(\d{2,6})\] ")
 _ANY_CHILD = re.compile(r"(?:\| |[ZFP] |\]: |: |\"|^)\[(\d{4,5})\] ")
 _STAMP = re.compile(
@@ -39,36 +41,36 @@ _OLD = re.compile(r"(INFO|WARN|WARNING|ERR|ERROR|VERB|DEBUG)\s*\[\s*([\w~]+)\] (
 _OLD_TAIL = re.compile(r"\s*\| (tid=.*)")
 
 
-def pieces(text: str) -> Iterator[tuple[str, str, float | None, str]]:
+def pieces(text: str) -> Sequence[Piece]:
     """(child, body, seconds, level) for each log line in `text`: glued lines and foreign prefixes taken apart."""
     child = ""
     if text.startswith("["):
         found = _CHILD.match(text)
         if found:
             child, text = found[1], text[found.end() :]
-    clean = _STAMP.match(text)
-    if clean is not None and "\r" not in text and "\x1b" not in text:
-        parts: Sequence[str] = (text,)
-    elif text.startswith('{"type":'):
-        yield from _json(text, child)
-        return
-    else:
-        wrapped = _ANY_CHILD.search(text) if not child and "] " in text else None
-        child = wrapped[1] if wrapped else child
-        parts = unwrap(text)
-    for part in parts:
+    if "\r" not in text and "\x1b" not in text and (text[:1].isspace() or _STAMP.match(text)):
+        return _unglued(text, child)
+    if text.startswith('{"type":'):
+        return list(_json(text, child))
+    wrapped = _ANY_CHILD.search(text) if not child and "] " in text else None
+    child = wrapped[1] if wrapped else child
+    found_pieces: list[Piece] = []
+    for part in unwrap(text):
         if part.startswith('{"type":'):
-            yield from _json(part, child)
-        elif (
-            part.find(" I ", 16) > 0 or part.find(" W ", 16) > 0 or part.find(" E ", 16) > 0 or part.find(" D ", 16) > 0
-        ):
-            for single in _GLUED.split(part):
-                yield _stamped(single, child)
+            found_pieces.extend(_json(part, child))
         else:
-            yield _stamped(part, child)
+            found_pieces.extend(_unglued(part, child))
+    return found_pieces
 
 
-def _stamped(text: str, child: str) -> tuple[str, str, float | None, str]:
+def _unglued(text: str, child: str) -> Sequence[Piece]:
+    """A line, or each of several that lost the newline between them: a stamp has three dots and a level."""
+    if text.count(".") < 6 or not any(text.find(level, 16) > 0 for level in (" I ", " W ", " E ", " D ")):
+        return (_stamped(text, child),)
+    return [_stamped(single, child) for single in _GLUED.split(text) if single]
+
+
+def _stamped(text: str, child: str) -> Piece:
     if not child and text.startswith("["):
         inner = _CHILD.match(text)
         if inner:
@@ -82,7 +84,7 @@ def _stamped(text: str, child: str) -> tuple[str, str, float | None, str]:
     return child, text[found.end() :], t, found[5] or ""
 
 
-def _json(text: str, child: str) -> Iterator[tuple[str, str, float | None, str]]:
+def _json(text: str, child: str) -> Iterator[Piece]:
     """--log-jsonl: one object a line on stdout, the text inside `msg`; other types (memory tables) are no log lines."""
     try:
         entry = json.loads(text)
@@ -96,6 +98,36 @@ def _json(text: str, child: str) -> Iterator[tuple[str, str, float | None, str]]
     level = str(entry.get("level", ""))[:1].upper()
     for part in entry["msg"].rstrip("\n").split("\n"):
         yield child, part, t, level
+
+
+_BORING = frozenset({
+    "srv update", "srv load", "srv get_availabl", "srv prompt_save", "srv server_strea", "srv decode", "srv init",
+    "slot get_availabl", "slot init_sampler", "slot process_toke", "slot handle_last_", "slot reset", "que start_loop",
+    "que post", "res send", "res remove_waiti", "load", "print_info", "llama_model_loader", "set_embeddings",
+    "srv log_server_r", "adapters_lora_are_same", "set_adapters_lora", "common_sampler_init",
+})  # fmt: skip
+"""Labels of calm lines in which there is nothing to read."""
+
+
+class Skipper:
+    """Tells lines apart that need no reading, fast: most of a log. Remembers labels as printed."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bool] = {}
+
+    def skip(self, text: str) -> bool:
+        """Whether this is a stamped calm line of a label that tells nothing."""
+        stamp = _STAMP.match(text)
+        if stamp is None or stamp[5] not in {"I", "D"} or text.count(".") >= 6 or "\r" in text or "\x1b" in text:
+            return False
+        begin = stamp.end()
+        label = text[begin : text.find(": ", begin, begin + 60)]
+        known = self._known.get(label)
+        if known is None:
+            known = " ".join(label.split()) in _BORING
+            if len(self._known) < 4096:
+                self._known[label] = known
+        return known
 
 
 def take_apart(number: int, child: str, body: str, t: float | None, level: str) -> Line:

@@ -15,7 +15,7 @@ from probes.engines import _llamacpp_capacity as sizes
 from probes.engines import _llamacpp_requests as requests
 from probes.engines import _llamacpp_trouble as trouble
 from probes.engines._llamacpp_incident import Incidents
-from probes.engines._llamacpp_lines import Line, pieces, take_apart
+from probes.engines._llamacpp_lines import Line, Skipper, pieces, take_apart
 from probes.events import Capacity, Record, Warn
 
 WARNINGS_MAX = 200
@@ -73,6 +73,7 @@ class Reader:
     """The log of a llama-server; see `LogReader`."""
 
     def __init__(self) -> None:
+        self._skipper = Skipper()
         self._servers: dict[str, Server] = {}
         self._sized: boot.Start | None = None
         self._unstamped = _UNSTAMPED_MAX
@@ -81,6 +82,9 @@ class Reader:
 
     def feed(self, line: int, text: str) -> Sequence[Record]:
         """Take one line."""
+        if self._skipper.skip(text):
+            self._unstamped = 0
+            return ()
         found: list[Record] = []
         for child, body, t, level in pieces(text):
             if t is not None:
@@ -141,12 +145,17 @@ class Reader:
         if label in _NO_EVENT:
             return
         server = self._servers.get(line.child)
-        if server is None or server.start.phase != "booting" or line.message.startswith("loading model '"):
+        calm = server is not None and label.startswith(("slot", "que", "spec"))
+        if not calm and (
+            server is None or server.start.phase != "booting" or line.message.startswith("loading model '")
+        ):
             old: list[Record] = []
             server = self._server(line, old)
             yield from old
         if server.incidents.open:
             yield from server.incidents.after(line)
+        if server.requests.awaiting is not None and not requests.belongs(line):
+            yield from requests.finish(server.requests, server.requests.awaiting)
         if not label.startswith("slot"):
             yield from self._other(server, line)
         elif "new slot" in line.message:

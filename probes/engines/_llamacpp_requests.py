@@ -35,12 +35,11 @@ _ACCEPT = re.compile(
 _PER_POSITION = re.compile(r"acc per pos\s*=\s*\(([\d., ]*)\)\s*$")
 _RELEASE = re.compile(r"stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])\s*$")
 _PROGRESS = re.compile(r"n_(?:decoded|gen) =\s*(\d+), tg =\s*(\d+\.\d+) t/s(?:, tg_3s =\s*(\d+\.\d+) t/s)?\s*$")
-_PREFILL = re.compile(
-    r"prompt processing(?: progress)?, n_tokens =\s*(\d+),(?: batch\.n_tokens = \d+,)? progress = (\d+\.\d+)"
-    r"(?:, t =\s*\d+\.\d+ s / (\d+\.\d+) tokens per second)?\s*$"
-)
+_PREFILLED = re.compile(r"\bn_past =\s*(\d+),|\bn_tokens =\s*(\d+),")
+_SHARE = re.compile(r"\bprogress = ([01]\.\d+)")
+_PREFILL_TPS = re.compile(r" s / (\d+\.\d+) tokens per second\s*$")
 _NEW = re.compile(r"new prompt, n_ctx_slot = (\d+), .*?(?:task\.n_tokens|n_prompt_tokens) = (\d+)\s*$")
-_CACHED = re.compile(r"cached n_tokens = (\d+), memory_seq_rm")
+_CACHED = re.compile(r"cached n_tokens = (\d+), memory_seq_rm|kv cache rm \[(\d+), end\)")
 _IDS = re.compile(r"id_slot=(\d+) id_task=(\d+)")
 _TASK = re.compile(r"(?:id_task|task,? id) = (\d+)")
 _STATISTICS = re.compile(r"statistics\s+([\w.+-]+): ")
@@ -74,6 +73,10 @@ class Requests:
     prompts: dict[int, dict[str, Any]] = field(default_factory=dict)
     header: int = -1
     """Task of the last header line, to which lines without ids belong."""
+    released: dict[int, dict[str, Any]] = field(default_factory=dict)
+    """Builds before 2026 release a slot before they print its timings: what the release said, by task."""
+    awaiting: int | None = None
+    """Task of an open block whose release is past: the first line that isn't the block's ends it."""
     deferred: set[int] = field(default_factory=set)
     clipped: list[int] = field(default_factory=list)
     finished: int = 0
@@ -108,7 +111,7 @@ def slot_line(state: Requests, line: Line) -> Iterator[Record]:
             yield from _progress(state, line, task, slot, text)
     elif text.startswith("stop processing"):
         yield from _release(state, line, task, slot, text)
-    elif text.startswith(("new prompt", "cached n_tokens")):
+    elif text.startswith(("new prompt", "cached n_tokens", "kv cache rm")):
         _prompt(state, task, text)
     elif text.startswith("prompt processing"):
         yield from _progress(state, line, task, slot, text)
@@ -154,6 +157,9 @@ def _start(state: Requests, line: Line, task: int, slot: int | None) -> Block:
         fields["t_s"] = round(line.t, 6)
     if line.child:
         fields["child"] = line.child
+    if task in state.released:
+        fields |= state.released.pop(task)
+        state.awaiting = task
     block = Block(line.number, line.body[:500], fields)
     state.open[task] = block
     while len(state.open) > HELD_MAX:
@@ -239,11 +245,16 @@ def _progress(state: Requests, line: Line, task: int, slot: int, text: str) -> I
         # tg is over the request so far, tg_3s over the last three seconds.
         yield record(line, "decode", {"gen_tps": float(found[3] or found[2]), "decoded": int(found[1]), **ids})
         return
-    found = _PREFILL.match(text)
-    if found:
-        rate = {"prompt_tps": float(found[3])} if found[3] else {}
-        yield record(line, "prefill", {**rate, "prefilled": int(found[1]), "progress": float(found[2]), **ids})
-    elif text.startswith(("n_decoded =", "n_gen =", "prompt processing,")):
+    share = _SHARE.search(text)
+    if share and text.startswith("prompt processing"):
+        done, rate = _PREFILLED.search(text), _PREFILL_TPS.search(text)
+        fields: dict[str, Any] = {"progress": float(share[1]), **ids}
+        if done:
+            fields["prefilled"] = int(done[1] or done[2])
+        if rate:
+            fields["prompt_tps"] = float(rate[1])
+        yield record(line, "prefill", fields)
+    elif text.startswith(("n_decoded =", "n_gen =", "prompt processing")):
         _clip(state, line)
 
 
@@ -264,7 +275,7 @@ def _prompt(state: Requests, task: int, text: str) -> None:
     found = _CACHED.match(text)
     if found:
         # Told again for every later batch of a long prompt: only the first is the cache's share.
-        known.setdefault("cached_tokens", int(found[1]))
+        known.setdefault("cached_tokens", int(found[1] or found[2] or 0))
 
 
 def _release(state: Requests, line: Line, task: int, slot: int, text: str) -> Iterator[Record]:
@@ -277,11 +288,18 @@ def _release(state: Requests, line: Line, task: int, slot: int, text: str) -> It
             block = state.open[task] = state.open.pop(-1)
             block.fields |= {"task": task, "slot": slot}
         block.fields |= {"context_tokens": int(found[1]), "truncated": found[2] == "1"}
+    else:
+        state.released[task] = {"context_tokens": int(found[1]), "truncated": found[2] == "1"}
+        if len(state.released) > HELD_MAX:
+            state.released.pop(next(iter(state.released)))
+        return
     yield from finish(state, task)
 
 
 def finish(state: Requests, task: int) -> Iterator[Record]:
     """The block of this task as a record, if there is one."""
+    if state.awaiting == task:
+        state.awaiting = None
     prompt = state.prompts.pop(task, {})
     block = state.open.pop(task, None)
     if block is None or not (block.fields.keys() & {"prompt_ms", "eval_ms", "total_ms", "drafted"}):
@@ -296,6 +314,11 @@ def _left_behind(state: Requests, slot: int) -> Iterator[Record]:
     """Blocks of this slot whose release the log has lost: another task has timings there now."""
     for task in [task for task, block in state.open.items() if block.fields.get("slot") == slot]:
         yield from finish(state, task)
+
+
+def belongs(line: Line) -> bool:
+    """Whether this line can be part of a block of timings."""
+    return line.label == "slot print_timing" or line.message.lstrip().startswith((*BLOCK, "statistics "))
 
 
 def finish_all(state: Requests) -> Iterator[Record]:
