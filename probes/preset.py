@@ -71,8 +71,9 @@ def parse(text: str, where: str) -> Recipe:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        raise Refused(f"{where}{line}: not YAML: {getattr(problem, 'problem', problem)}") from problem
+        line = f":{mark.line + 1}" if mark else ":1"
+        what = " ".join(str(getattr(problem, "problem", None) or problem).split())
+        raise Refused(f"{where}{line}: not YAML: {what}") from problem
     except RecursionError as problem:
         raise Refused(f"{where}: nested too deep") from problem
     if not isinstance(node, yaml.MappingNode):

@@ -31,7 +31,7 @@ class Node:
     def refuse(self, what: str) -> Refused:
         """A complaint about this place, to raise."""
         key = f" {self.key}:" if self.key else ""
-        return Refused(f"{self.where}:{self.line}:{key} {what}")
+        return Refused(" ".join(f"{self.where}:{self.line}:{key} {what}".split()))
 
     def plain(self) -> Any:
         """The node as plain Python values."""
