@@ -12,7 +12,7 @@ import click
 import uvloop
 
 from probes.load import jobs
-from probes.load.alone import load_alone
+from probes.load.alone import load_alone, own_error
 from probes.recipe import Refused
 
 T = TypeVar("T")
@@ -78,15 +78,20 @@ def _alone(options: dict[str, Any], out: str) -> int:
 @click.option(
     "--warmup", type=click.IntRange(0), default=0, show_default=True, help="Warm-up requests to send first, flagged."
 )
+@click.option("--self-test", is_flag=True, help="Print the client's own error, against a stub with known times.")
 @click.option("--depth", type=click.IntRange(0), help="Label for the records.")
 @click.option("--restart", type=click.IntRange(0), default=0, help="Label for the records.")
 @click.option("--block", type=click.IntRange(0), default=0, help="Label for the records.")
-def command(source: str | None, log: str | None, out: str, **options: Any) -> None:
+def command(source: str | None, log: str | None, out: str, self_test: bool, **options: Any) -> None:
     """Send streaming chat completions and record what each one took, one JSON object a line.
 
     Stamps are time.monotonic() seconds of this machine. Ends with 0 when at least one request came out ok, 4 when
     none did, 2 for a bad option.
     """
+    if self_test:
+        click.echo(run_loop(own_error(options["concurrency"])), err=True)
+        if not options["url"]:
+            return
     if source is None and not options["url"]:
         click.echo("error: want --url http://HOST:PORT, or --jobs - to take jobs from stdin", err=True)
         sys.exit(2)

@@ -104,6 +104,16 @@ async def load_alone(options: Mapping[str, Any], fd: int, tell: Callable[[str], 
     return any(record.outcome == "ok" for record in records)
 
 
+async def own_error(concurrency: int) -> str:
+    """The client's own error at this concurrency, in words."""
+    from probes.load.selftest import bias, stub
+
+    async with stub() as url:
+        await bias(url, 1, 2, 4)
+        found = await bias(url, concurrency, max(20, concurrency * 2), 32)
+    return found.sentence()
+
+
 def summary(records: Sequence[RequestDone]) -> list[str]:
     """What was sent and what became of it, with n beside each figure; warm-up requests are left out."""
     counted = [record for record in records if not record.warmup]

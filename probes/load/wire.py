@@ -140,6 +140,7 @@ class Connection(asyncio.Protocol):
         self._framed = False
         self._used = False
         if sock is not None:
+            self._receive = sock.recvmsg
             self._loop.add_reader(sock.fileno(), self._readable)
 
     @property
@@ -159,6 +160,7 @@ class Connection(asyncio.Protocol):
         if self._reply is not None or (self._sock is None and self._transport is None):
             raise RuntimeError("one request at a time, on an open connection")
         self._parser = httptools.HttpResponseParser(self)
+        self._feed = self._parser.feed_data
         self._complete = self._framed = False
         reply = self._reply = Reply(0.0, label, fresh=not self._used)
         self._used = True
@@ -211,11 +213,8 @@ class Connection(asyncio.Protocol):
     # ------------------------------------------------------------------------------------------- called by the loop
 
     def _readable(self) -> None:
-        sock = self._sock
-        if sock is None:
-            return
         try:
-            data, ancillary, _, _ = sock.recvmsg(READ_SIZE, ANCILLARY_SIZE)
+            data, ancillary, _, _ = self._receive(READ_SIZE, ANCILLARY_SIZE)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -241,8 +240,9 @@ class Connection(asyncio.Protocol):
             self._keep = False
             return
         reply.done = stamp
+        reply.received += len(data)
         try:
-            self._parser.feed_data(data)
+            self._feed(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self.close("garbage", f"not HTTP: {type(error).__name__}")
             return
@@ -283,7 +283,6 @@ class Connection(asyncio.Protocol):
         reply = self._reply
         if reply is not None:
             reply.parts.append((reply.done, body))
-            reply.received += len(body)
 
     def on_message_complete(self) -> None:
         """The reply is whole, unless it was only a "100 Continue"."""
