@@ -139,7 +139,7 @@ def _when(timeline: Sequence[Stretch], most: int = 10) -> list[str]:
     for part in shown:
         when = f"{_clock(part.first_at)}–{_clock(part.last_at)}" if part.first_at and part.last_at else ""
         start = f"start {part.start + 1} " if many else ""
-        word = WORDS[part.verdict] if part.verdict else "no load"
+        word = WORDS[part.verdict]
         queue = f", up to {part.waiting} waiting" if part.waiting else ""
         lines = f"lines {part.first_line}–{part.last_line}"
         out.append(

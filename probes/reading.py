@@ -233,7 +233,7 @@ class Log:
             )
         return Reading(
             self.name, self.engine.name, self._reader.dialect, self.lines, self.records, self._reader.capacity,
-            self.judge.verdict(), tuple(warnings[:WARNINGS]), tuple(self.judge.strips()), self.story,
+            self.judge.verdict(), tuple(warnings[:WARNINGS]), tuple(self.judge.timeline()), self.story,
             tuple(self.scores), self.engine.report_s,
         )  # fmt: skip
 
@@ -290,7 +290,10 @@ def as_dict(reading: Reading) -> dict[str, Any]:
             "experiment": ceiling.experiment,
             "advice": ceiling.advice,
         },
-        "timeline": [{name: getattr(s, name) for name in Stretch.__dataclass_fields__} for s in reading.timeline],
+        "timeline": [
+            {**{name: getattr(s, name) for name in Stretch.__dataclass_fields__}, "shares": dict(s.shares)}
+            for s in reading.timeline
+        ],
         "warnings": [{"line": w.line, "text": w.text} for w in reading.warnings],
     }
 

@@ -14,7 +14,7 @@ from probes.stats.ceiling_rules import find
 from probes.stats.ceiling_scene import Scene, long_enough
 from probes.stats.ceiling_verdict import EVIDENCE, Seen, Tally, compose
 from probes.stats.ledger import Ledger, View
-from probes.stats.timeline import Stretch, join, shorten
+from probes.stats.timeline import Stretch, Timeline
 from probes.stats.windows import Streams, Traits, Window
 
 __all__ = ["Judge", "Stretch", "Traits"]
@@ -32,7 +32,7 @@ class Judge:
     """
 
     def __init__(self, traits: Traits, *, requested: int | None = None) -> None:
-        self.timeline: list[Stretch] = []
+        self._timeline = Timeline()
         self._seen = Seen(traits, requested=requested)
         self._streams = Streams(traits)
         self._ledger = Ledger()
@@ -144,23 +144,24 @@ class Judge:
         return Scene(window, self._seen.capacity, self._seen.traits, self._seen.boot, views)
 
     def _close(self, window: Window) -> None:
-        """File a stretch that ended, under what it says."""
-        self._file(window, self._seen.tally, ended=True)
-        self._draw(window)
+        """File a stretch that ended under what it says, and add it to the timeline."""
+        verdict = self._file(window, self._seen.tally, ended=True)
+        if window.n or window.waiting.n:
+            self._timeline.add(_stretch(window, verdict))
 
-    def _file(self, window: Window, tally: Tally, *, ended: bool) -> None:
+    def _file(self, window: Window, tally: Tally, *, ended: bool) -> Verdict:
         if window.free:
             tally.free += window.n
             tally.free_top = max(tally.free_top, int(window.running.high))
             if len(tally.free_kept) < EVIDENCE:
                 tally.free_kept.extend(window.kept.get("any", [])[:2])
-            return
+            return "none"
         if not long_enough(window, self._seen.traits):
             tally.short += 1
             tally.short_open = not ended
             if len(tally.short_kept) < EVIDENCE:
                 tally.short_kept.extend(window.kept.get("any", []))
-            return
+            return "none"
         finding = find(self._scene(window))
         weight = window.waiting.n
         tally.weight[finding.verdict] = tally.weight.get(finding.verdict, 0) + weight
@@ -169,30 +170,14 @@ class Judge:
                 tally.may_be[rival] = tally.may_be.get(rival, 0) + weight
         if finding.verdict not in tally.best or tally.best[finding.verdict][0] < weight:
             tally.best[finding.verdict] = (weight, finding, window)
+        return finding.verdict
 
-    def _verdict_of(self, window: Window) -> Verdict:
-        if window.free or not long_enough(window, self._seen.traits):
-            return "none"
-        return find(self._scene(window)).verdict
-
-    def _draw(self, window: Window) -> None:
-        """Add a closed stretch to the timeline, which stays short however long the log."""
-        if not window.n and not window.waiting.n:
-            return
-        part = self._stretch(window)
-        self.timeline = shorten(join([*self.timeline, part]))
-
-    def _stretch(self, window: Window) -> Stretch:
-        return Stretch(
-            window.start, window.first_line, window.last_line, window.first_at, window.last_at,
-            self._verdict_of(window), max(window.n, window.waiting.n), int(window.running.high),
-            int(window.waiting.high),
-        )  # fmt: skip
-
-    def strips(self) -> list[Stretch]:
-        """The timeline up to now, with the stretches that are still open."""
-        still = [self._stretch(w) for w in self._streams.open.values() if w.n or w.waiting.n]
-        return join(sorted([*self.timeline, *still], key=lambda p: (p.start, p.first_line)))
+    def timeline(self) -> list[Stretch]:
+        """Which limit held when, over all starts, with the stretches that are still open."""
+        still = [
+            _stretch(w, self._file(w, Tally(), ended=False)) for w in self._streams.open.values() if w.n or w.waiting.n
+        ]
+        return self._timeline.strips(still)
 
     # ------------------------------------------------------------------------------------------------- the verdict
 
@@ -210,6 +195,13 @@ class Judge:
         for window in self._streams.open.values():
             self._file(window, tally, ended=False)
         return compose(replace(self._seen, tally=tally))
+
+
+def _stretch(window: Window, verdict: Verdict) -> Stretch:
+    return Stretch(
+        window.start, window.first_line, window.last_line, window.first_at, window.last_at, verdict,
+        max(window.n, window.waiting.n), int(window.running.high), int(window.waiting.high),
+    )  # fmt: skip
 
 
 def judge_all(traits: Traits, records: Iterable[Record], capacity: Capacity) -> Ceiling:

@@ -135,8 +135,10 @@ class Window:
 
     def keep(self, sign: str, record: Record) -> None:
         """Remember this record as evidence of `sign`, the first few of each."""
-        found = self.kept.setdefault(sign, [])
-        if len(found) < KEEP:
+        found = self.kept.get(sign)
+        if found is None:
+            self.kept[sign] = [(record.line, record.text)]
+        elif len(found) < KEEP:
             found.append((record.line, record.text))
 
     @property

@@ -230,7 +230,7 @@ def test_only_the_last_start_is_judged_and_the_timeline_tells_all() -> None:
     for i in range(5):
         judge.see(report(30 + i, "decode", running=20, waiting=0, kv_usage=0.1))
     assert judge.verdict().verdict == "none"
-    assert [(s.start, s.verdict) for s in judge.strips()] == [(0, "lanes"), (1, "none")]
+    assert [(s.start, s.verdict) for s in judge.timeline()] == [(0, "lanes"), (1, "none")]
 
 
 def test_changing_limits_are_named_as_rivals() -> None:
@@ -283,7 +283,7 @@ def test_never_raises_and_names_only_what_it_can_show(rows: list[Any], lanes: in
         if found.verdict == "lanes":
             assert lanes is not None
         assert all(1 <= e.line <= line for e in found.evidence if e.line)
-    assert len(judge.timeline) <= TIMELINE
+    assert len(judge.timeline()) <= TIMELINE
 
 
 def test_state_is_bounded_over_many_stretches() -> None:
@@ -292,5 +292,5 @@ def test_state_is_bounded_over_many_stretches() -> None:
     for i in range(20000):
         waits = 1 if i // 4 % 2 else 0
         judge.see(report(i, "decode", running=4 if waits else 3, waiting=waits, kv_usage=0.1))
-    assert len(judge.timeline) <= TIMELINE
+    assert len(judge.timeline()) <= TIMELINE
     assert judge.verdict().verdict == "lanes"
