@@ -7,7 +7,7 @@ decided elsewhere.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from probes.events import Rank
@@ -26,6 +26,8 @@ _LEADING = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?=[^\d.,%]|\Z)", re.ASCII)
 _GRAPH = re.compile(r"[a-z]{2,8} graph", re.ASCII)
 
 INT, FLOAT, PERCENT, BOOL, SKIP = range(5)
+Reads = tuple[tuple[str, Callable[[str], Any]], ...]
+"""For each value that a form captures: its field and how to read it."""
 
 NAMES: Final[dict[str, tuple[str, int]]] = {
     "#running-req": ("running", INT),
@@ -194,6 +196,61 @@ class Pairs:
         if not whole:
             del self.fields[field]
             self.damaged.append(name)
+
+
+_VALUES: Final[dict[int, str]] = {
+    INT: r"(\d{1,18})",
+    FLOAT: r"(\d{1,12}\.\d\d)",
+    PERCENT: r"(\d{1,3}\.\d{1,2})%",
+    BOOL: "(True|False)",
+    SKIP: r"[^,\[]{0,40}(?:\[[^\]]{0,40}\])?",
+}
+_SHAPES = 16
+
+
+def _share(value: str) -> float:
+    return float(value) / 100
+
+
+def _true(value: str) -> bool:
+    return value == "True"
+
+
+_READ: Final[dict[int, Callable[[str], Any]]] = {INT: int, FLOAT: float, PERCENT: _share, BOOL: _true}
+
+
+class Shapes:
+    """Remembers the forms of whole batch lines, so that the next line of the same form is read by one expression.
+
+    A line that fits none exactly is left to `Pairs`: what it might have lost is a question for the careful way.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, list[tuple[Callable[[str, int], re.Match[str] | None], Reads]]] = {}
+
+        self._learned: set[tuple[Any, ...]] = set()
+
+    def read(self, kind: str, text: str, begin: int) -> dict[str, Any] | None:
+        """The fields of a line of a known form, or None."""
+        for fits, reads in self._known.get(kind, ()):
+            found = fits(text, begin)
+            if found is not None:
+                return {name: read(value) for (name, read), value in zip(reads, found.groups(), strict=True)}
+        return None
+
+    def learn(self, kind: str, pairs: Pairs) -> bool:
+        """Remember the form of a line that was read whole; whether it is a new one."""
+        form = (kind, pairs.closed, *pairs.names)
+        known = self._known.setdefault(kind, [])
+        fields = [NAMES.get(name, ("graph", BOOL)) for name in pairs.names]
+        canonical = [field for field, how in fields if how != SKIP]
+        if form in self._learned or len(known) >= _SHAPES or len(set(canonical)) < len(canonical):
+            return False
+        self._learned.add(form)
+        parts = (f"{re.escape(name)}: {_VALUES[how]}" for name, (_, how) in zip(pairs.names, fields, strict=True))
+        pattern = re.compile(", ".join(parts) + (r",\s{0,8}" if pairs.closed else r"\s{0,8}"), re.ASCII)
+        known.append((pattern.fullmatch, tuple((field, _READ[how]) for field, how in fields if how != SKIP)))
+        return True
 
 
 # ------------------------------------------------------------------------------------------- the arguments of a start

@@ -17,7 +17,7 @@ from probes.engines import _sglang_trouble as trouble
 from probes.engines._ranks import Merger
 from probes.engines._sglang_accept import Acceptance, Era
 from probes.engines._sglang_crash import Crash
-from probes.engines._sglang_lines import ENDS, STAMP, Heads, Pairs, without_secrets
+from probes.engines._sglang_lines import ENDS, STAMP, Heads, Pairs, Shapes, without_secrets
 from probes.engines._sglang_start import Start, capacity, warnings
 from probes.engines._unwrap import plain, unwrap
 from probes.events import Capacity, Kind, Rank, Record, Warn
@@ -51,7 +51,7 @@ class Reader:
         self._start = Start()
         self._era = Era()
         self._accept = Acceptance()
-        self._shapes: set[tuple[Any, ...]] = set()
+        self._shapes = Shapes()
         self._usual_end: dict[str, str] = {}
         self._unspeculated = 0
         self._stopped = False
@@ -137,23 +137,16 @@ class Reader:
         begin = text.find("#", end, end + 40)
         if begin < 0 or text[begin : begin + 4] not in ("#run", "#new") or "obj=" in head:
             return self._due(line)
-        held = self._end_half() if self._half is not None else _NOTHING
-        if self._crash is not None:
-            held = [*held, *self._end_crash()]
-        pairs = Pairs(text[begin:], self._usual_end.get(kind))
-        fields = pairs.fields
-        if pairs.damaged:
-            self._count_clipped(line)
-            fields["clipped"] = True
-            if not pairs.names:
+        held = _NOTHING
+        if self._half is not None or self._crash is not None:
+            held = [*self._end_half(), *self._end_crash()]
+        fields = self._shapes.read(kind, text, begin)
+        if fields is None:
+            fields = self._carefully(line, kind, text[begin:], text[end:begin].strip()[:1])
+            if fields is None:
                 return held
-        between = text[end:begin].strip()
-        if between.startswith("["):
-            number = between[1:].partition("]")[0]
-            if number.isdecimal():
-                fields["iteration"] = int(number)
-        if not pairs.damaged:
-            self._shape(kind, pairs, between[:1])
+        if begin - end > 3 and (number := text[end:begin].strip(" [],")).isdecimal():
+            fields["iteration"] = int(number)
         if kind == "decode":
             self._speculation(line, fields)
         self._start.served = True
@@ -164,16 +157,19 @@ class Reader:
         out = self._merge.add(record, key)
         return [*held, *out] if held else out
 
-    def _shape(self, kind: str, pairs: Pairs, after: str) -> None:
-        """Learn the version and the usual last name from the form of a whole line."""
-        shape = (kind, after, pairs.closed, *pairs.names)
-        if shape not in self._shapes:
-            if len(self._shapes) < 256:
-                self._shapes.add(shape)
+    def _carefully(self, line: int, kind: str, body: str, after: str) -> dict[str, Any] | None:
+        """The fields of a line of a new form, or a damaged one; None when nothing of it can be trusted."""
+        pairs = Pairs(body, self._usual_end.get(kind))
+        if pairs.damaged:
+            self._count_clipped(line)
+            pairs.fields["clipped"] = True
+            return pairs.fields if pairs.names else None
+        if self._shapes.learn(kind, pairs):
             self._era.shape(kind, pairs.names, after, closed=pairs.closed)
-            last = pairs.names[-1]
-            if pairs.closed or last in ENDS or (kind == "prefill" and last.endswith(" graph")):
-                self._usual_end.setdefault(kind, "," if pairs.closed else last)
+        last = pairs.names[-1]
+        if pairs.closed or last in ENDS or (kind == "prefill" and last.endswith(" graph")):
+            self._usual_end.setdefault(kind, "," if pairs.closed else last)
+        return pairs.fields
 
     def _speculation(self, line: int, fields: dict[str, Any]) -> None:
         """Add accepted/drafted; notice when drafting was asked for and none happens."""

@@ -104,8 +104,20 @@ _LEFT = re.compile(r"Ava(?:il|li)able (full |mamba )?tokens: (\d+)")
 _VIABLE = re.compile(r"minimum viable = (\d?\.\d+)")
 
 
+_HINTS: Final = (
+    "rror", "emory", "ailed", "imeout", "SIG", "sigq", "length", "queue is full", "small", "Found", "identifier",
+    "named", "requires", "gamma", "supported", "leak", "enough", "Errno", "in use", "aborted",
+)  # fmt: skip
+"""Every needle holds one of these: a quick way to see that a line is none of them."""
+
+
 def find(text: str) -> Trouble | None:
     """What is known about this message; None: nothing."""
+    for hint in _HINTS:
+        if hint in text:
+            break
+    else:
+        return None
     for needle, trouble in _NEEDLES:
         if needle in text:
             return trouble
