@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from probes.engines import _sglang_flags as flags
-from probes.engines._sglang_log import Reader
 from probes.engines._sglang_knobs import KNOBS
+from probes.engines._sglang_log import Reader
 from probes.engines._sglang_trouble import exit_words
 from probes.events import FlagsInForce, Record
 from probes.recipe import Recipe, Refused
