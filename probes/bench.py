@@ -15,19 +15,22 @@ from typing import Any
 import httpx
 
 from probes import engines, models
+from probes.diagnosis import Diagnosis
 from probes.events import (
+    CeilingChanged,
     EngineSample,
     Event,
     FlagsInForce,
     LogLines,
     LogRecords,
-    MemorySample,
     Notice,
     Record,
+    RequestDone,
+    RequestSent,
     ServerChanged,
 )
-from probes.gpu.watch import Watch
 from probes.load.process import LoadProcess
+from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
 from probes.server import Server, Start, ask, pick_port
 from probes.store import Run
@@ -53,25 +56,19 @@ class Bench:
         self.boots: list[float] = []
         self.unverified: set[int] = set()
         self.model_id = recipe.model_id or recipe.model
-        self.load = LoadProcess(run.load_log, emit)
+        self.load = LoadProcess(run.load_log, self._on_load)
         self.server = Server(run.server_log, recipe.limits, self._on_server, self.engine.failure)
         self._emit = emit
         self._tail = Tail(run.server_log, self.engine)
-        self._watch: Watch | None = None
+        self.memory = MemoryWatch(emit)
         self._tasks: list[asyncio.Task[None]] = []
         self._boot_records: list[Record] = []
         self._resolved: Recipe | None = None
+        self._diagnosis = Diagnosis(self.engine)
 
     async def open(self) -> None:
         """Begin to watch."""
-        loop = asyncio.get_running_loop()
-
-        def put(sample: MemorySample) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended: so has the run
-                loop.call_soon_threadsafe(self._emit, sample)
-
-        self._watch = await asyncio.to_thread(Watch, put, hz=2.0)
-        self._watch.start()
+        await self.memory.open()
         works: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._ask_metrics())
         self._tasks = [asyncio.create_task(work) for work in works]
 
@@ -86,8 +83,7 @@ class Bench:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._watch:
-            await asyncio.to_thread(self._watch.stop)
+        await self.memory.close()
         self.poll_log()
         for event in self._tail.close():
             self._emit(event)
@@ -110,13 +106,16 @@ class Bench:
         self.restart += 1
         self.depth, self.settings = depth, wanted
         self._boot_records = []
-        self.watch(phase="boot", restart=self.restart)
+        self._diagnosis.begin(self.restart)
+        self.memory.about(phase="boot", restart=self.restart)
+        if blocked := await self.memory.before_start():
+            self.notice("warning", blocked)
         start = Start(self.restart, tuple(argv), env, self.recipe.host, port, self.engine.ready_path(), depth)
         if not await self.server.start(start):
-            self.watch(phase="idle", gone=True)
+            self.memory.about(phase="idle", gone=True)
             return False
         self.boots.append(self.server.boot_s or 0.0)
-        self.watch(phase="idle", pgid=self.server.pid)
+        self.memory.about(phase="idle", pgid=self.server.pid)
         await self._read_back(recipe, start.url)
         return True
 
@@ -126,7 +125,9 @@ class Bench:
         if self.server.state in {"stopped", "failed"}:
             return
         await self.server.stop()
-        self.watch(phase="idle", gone=True)
+        self.memory.about(phase="idle", gone=True)
+        if left := await self.memory.after_stop(self.recipe.limits.memory_s):
+            self.notice("warning", left)
 
     async def _resolve(self) -> Recipe:
         """The recipe with model words made paths; derives the small draft when it is asked for and missing."""
@@ -170,11 +171,6 @@ class Bench:
             Notice(time.time(), "error" if level == "error" else "warning" if level == "warning" else "info", text)
         )
 
-    def watch(self, **about: Any) -> None:
-        """Say what the next memory samples are about."""
-        if self._watch:
-            self._watch.set(**about)
-
     # ------------------------------------------------------------------------------------------------ what is watched
 
     def poll_log(self) -> None:
@@ -185,7 +181,9 @@ class Bench:
                 self.server.progress = event.texts[-1][:400]
             if isinstance(event, LogRecords) and event.restart == self.restart:
                 self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
+            self._diagnosis.see(event)
             self._emit(event)
+        self._tell_ceiling()
         if self.server.state in {"starting", "loading"} and self._tail.partial:
             self.server.progress = self._tail.partial
 
@@ -206,9 +204,18 @@ class Bench:
                     reply = await http.get(f"{start.url}/metrics")
                     if reply.status_code == 200 and (fields := self.engine.metrics(reply.text)):
                         self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
+                        self._diagnosis.metrics(fields)
+
+    def _tell_ceiling(self) -> None:
+        if (ceiling := self._diagnosis.news()) is not None:
+            self._emit(CeilingChanged(time.time(), self.restart, ceiling))
+
+    def _on_load(self, event: RequestSent | RequestDone) -> None:
+        self._diagnosis.see(event)
+        self._emit(event)
 
     def _on_server(self, event: ServerChanged) -> None:
         if event.state == "failed":
             self.poll_log()
-            self.watch(phase="idle", gone=True)
+            self.memory.about(phase="idle", gone=True)
         self._emit(event)

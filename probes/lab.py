@@ -172,9 +172,9 @@ class Lab:
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")
         job = plan_job(recipe, bench.server.now.url, todo, concurrency=step.concurrency)
-        bench.watch(phase="load" if job["concurrency"] > 1 else "probe")
+        bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
         trouble = await bench.load.run(job)
-        bench.watch(phase="idle")
+        bench.memory.about(phase="idle")
         left, have = self._split(recipe, step)
         self._check_drafts(have)
         if left and not trouble:

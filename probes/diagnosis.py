@@ -1,0 +1,67 @@
+"""The live diagnosis: log records, metrics and our own requests go in, a ceiling comes out when it has changed.
+
+The rules are `probes.stats.ceilings`, the same that explain a log that someone else wrote.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from probes.engines import Engine
+from probes.events import FIELDS, CapacityRead, Ceiling, Event, LogRecords, Record, RequestDone, RequestSent
+from probes.stats.ceilings import Judge, Traits
+
+
+class Diagnosis:
+    """What holds the present server back, so far."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._traits = Traits.of(engine)
+        self._told = Ceiling("unknown")
+        self.begin(0)
+
+    def begin(self, restart: int) -> None:
+        """Another start: nothing that was seen before counts."""
+        self._restart = restart
+        self._judge = Judge(self._traits)
+        self._log_tells_queue = False
+        self._dirty = False
+
+    def see(self, event: Event) -> None:
+        """Take a fact of this restart; others are ignored."""
+        if isinstance(event, LogRecords) and event.restart == self._restart:
+            for record in event.records:
+                self._judge.see(record)
+                self._log_tells_queue = self._log_tells_queue or "running" in record.fields
+        elif isinstance(event, CapacityRead) and event.restart == self._restart:
+            self._judge.capacity(event.capacity)
+        elif isinstance(event, RequestSent):
+            self._judge.sent(event)
+        elif isinstance(event, RequestDone):
+            self._judge.done(event)
+        else:
+            return
+        self._dirty = True
+
+    def metrics(self, fields: Mapping[str, Any]) -> None:
+        """A sample of the engine's metrics; it counts where the log is silent about queues, as llama.cpp's is."""
+        if self._log_tells_queue or "waiting" not in fields:
+            return
+        told = {k: fields[k] for k in ("running", "waiting", "kv_usage") if isinstance(fields.get(k), (int, float))}
+        text = "/metrics: " + ", ".join(f"{k} {v:g}" for k, v in told.items())
+        sample = {k: v for k, v in fields.items() if k in FIELDS}
+        self._judge.see(Record(0, "throughput", sample, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
+        self._dirty = True
+
+    def news(self) -> Ceiling | None:
+        """The verdict, when it is another than the last one told."""
+        if not self._dirty:
+            return None
+        self._dirty = False
+        now = self._judge.verdict()
+        if now == self._told:
+            return None
+        self._told = now
+        return now
