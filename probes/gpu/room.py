@@ -39,6 +39,7 @@ def wait_until_free(
     limit_s: float,
     clock: Callable[[], float],
     wait: Callable[[float], object],
+    *,
     slack: int = SLACK,
 ) -> Freed:
     """Look until the memory in use is back at what it was before the server, or `limit_s` seconds have passed.
@@ -48,15 +49,17 @@ def wait_until_free(
     """
     before = {key(reading): reading for reading in baseline}
     began = clock()
+    deadline = began + limit_s
     while True:
         over = {key(r): _over(r, before[key(r)]) for r in read() if key(r) in before}
         left = {name: extra for name, extra in over.items() if extra is not None and extra > slack}
         told = all(extra is not None for extra in over.values()) and len(over) == len(before)
         if told and not left:
             return Freed(True, clock() - began, {})
-        if clock() - began >= limit_s:
-            return Freed(False if left else None, clock() - began, left)
-        wait(min(WAIT_S, max(0.0, began + limit_s - clock())))
+        now = clock()
+        if now >= deadline:  # compared as points in time: a difference of floats can stay just below the limit
+            return Freed(False if left else None, now - began, left)
+        wait(min(WAIT_S, deadline - now))
 
 
 def _over(now: GpuReading, before: GpuReading) -> int | None:
