@@ -13,13 +13,16 @@ from probes.engines import Engine
 from probes.events import FIELDS, CapacityRead, Ceiling, Event, LogRecords, Record, RequestDone, RequestSent
 from probes.stats.ceilings import Judge, Traits
 
+OLD_S = 5.0
+"""Seconds after which the figures of an unchanged verdict are told anew."""
+
 
 class Diagnosis:
     """What holds the present server back, so far."""
 
     def __init__(self, engine: Engine) -> None:
         self._traits = Traits.of(engine)
-        self._told = Ceiling("unknown")
+        self._told, self._told_at = Ceiling("unknown"), 0.0
         self.begin(0)
 
     def begin(self, restart: int) -> None:
@@ -56,12 +59,13 @@ class Diagnosis:
         self._dirty = True
 
     def news(self) -> Ceiling | None:
-        """The verdict, when it is another than the last one told."""
+        """The verdict, when it is another than the last one told, or the same with figures that have grown old."""
         if not self._dirty:
             return None
         self._dirty = False
-        now = self._judge.verdict()
-        if now == self._told:
+        now, old = self._judge.verdict(), self._told
+        same = (now.verdict, now.confidence, now.rivals) == (old.verdict, old.confidence, old.rivals)
+        if now == old or (same and time.monotonic() - self._told_at < OLD_S):
             return None
-        self._told = now
+        self._told, self._told_at = now, time.monotonic()
         return now

