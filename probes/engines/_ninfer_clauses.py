@@ -190,7 +190,7 @@ def _done(parts: list[str], fields: dict[str, Any]) -> dict[str, Any]:
             raise Clipped
     last = parts[-1]
     unfinished = not any(c.isdigit() for c in last) and not last.endswith("n/a")
-    if unfinished or last.startswith(("prompt ", "output ")):
+    if unfinished or last.startswith(("prompt ", "output ")) or re.match(r"cache [^(]*$", last):
         raise Clipped
     return fields
 

@@ -36,6 +36,7 @@ class Reader:
         self._clipped = 0
         self._held: Record | None = None
         self._unsure: str | None = None
+        self._failing: Record | None = None
 
     @property
     def dialect(self) -> str | None:
@@ -60,7 +61,7 @@ class Reader:
         if self._held is not None:
             found.append(self._held)
             self._held = None
-        if jsonl.MARK in text:
+        if text[:1] == "{" and jsonl.MARK in text:
             self._json(line, text, found)
             return found
         for piece in unwrap(text):
@@ -69,16 +70,23 @@ class Reader:
         return found
 
     def close(self) -> list[Record]:
-        """The record that is held: its last number may be torn, so it goes without it."""
+        """What is held: a report whose last number may be torn goes without it."""
         held, self._held = self._held, None
-        if held is None:
-            return []
-        return [replace(held, fields={k: v for k, v in held.fields.items() if k != self._unsure})]
+        failing, self._failing = self._failing, None
+        found = [failing] if failing is not None else []
+        if held is not None:
+            found.append(replace(held, fields={k: v for k, v in held.fields.items() if k != self._unsure}))
+        return found
 
     def _message(self, number: int, line: Line, found: list[Record]) -> None:
         if self._held is not None:
             found.append(self._held)
             self._held = None
+        if self._failing is not None:
+            # The next message usually tells the reason and becomes the record of this failure.
+            if not line.text.startswith("server failed during startup"):
+                found.append(self._failing)
+            self._failing = None
         if self._dialect is None or (self._dialect == "S" and line.form != "S"):
             self._dialect = line.form
         self._unsure = None
@@ -90,7 +98,9 @@ class Reader:
         if read is None:
             return
         record = Record(number, read[0], read[1], line.at, text=plain(line.text))
-        if self._unsure is not None:
+        if line.text.startswith("startup failed"):
+            self._failing = record
+        elif self._unsure is not None:
             self._held = record
         else:
             found.append(record)

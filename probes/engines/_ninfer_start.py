@@ -135,11 +135,11 @@ def stopped(start: Start, number: int, text: str) -> Found:
 
 
 def startup_failed(start: Start, number: int, text: str) -> Found:
-    """`startup failed | PHASE | 2.1s`: the reason is on the next line, so no record yet."""
+    """`startup failed | PHASE | 2.1s`: the reason is on the next line, if that is still written."""
     del number
     parts = clauses(text)
     start.failed_phase = parts[1] if len(parts) > 1 else None
-    return None
+    return broken(start, cause(text))
 
 
 def failed(start: Start, number: int, text: str) -> Found:

@@ -64,9 +64,11 @@ class Line:
     text: str
 
 
-_STAMP = re.compile(
-    r"(?<!\d)(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?) {1,4}(TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +"
+_STAMP_AT = re.compile(
+    r"(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?) {1,4}(TRACE|DEBUG|INFO|WARN|ERROR|FATAL) +"
 )
+_LEVELS = (" INFO ", " WARN ", " ERROR ", " FATAL ", " DEBUG ", " TRACE ")
+_STAMP = re.compile(r"(?<!\d)" + _STAMP_AT.pattern)
 _STUCK = re.compile(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}  (?:TRACE|DEBUG|INFO|WARN|ERROR|FATAL) ")
 """The start of a record right behind another that lost its newline, even when a digit comes before it."""
 _SPDLOG = re.compile(
@@ -85,25 +87,40 @@ def lines(piece: str) -> list[Line]:
     A stamp may stand anywhere (an unknown prefix may come first), and two records may share a line. A message without
     any stamp is taken when its first words are unmistakable.
     """
-    found = _STAMP.match(piece)
-    if found is None and (found := _SPDLOG.search(piece)) is None and (found := _STAMP.search(piece)) is None:
-        return _unstamped(piece)
-    if found.re is _SPDLOG:
-        level = found[3].upper()
-        return [Line("G1", f"{found[1]}T{found[2]}", LEVELS.get(level, level), piece[found.end() :].rstrip())]
-    rest = piece[found.end() :]
-    head = Line("L", f"{found[1]}T{found[2].replace(',', '.')}", found[3], rest.rstrip())
-    stuck = _STUCK.search(rest)
-    if stuck is None:
-        return [head]
-    return [Line("L", head.at, head.level, rest[: stuck.start()].rstrip()), *lines(rest[stuck.start() :])]
+    found = _STAMP_AT.match(piece)
+    if found is None:
+        if "ninfer-serve" in piece and _SPDLOG.search(piece):
+            return _bracketed(piece)
+        if any(level in piece for level in _LEVELS):
+            found = _STAMP.search(piece)
+        if found is None:
+            return _unstamped(piece)
+    split: list[Line] = []
+    while found is not None:
+        start = found.end()
+        stuck = _STUCK.search(piece, start)
+        text = piece[start : stuck.start() if stuck else len(piece)].rstrip()
+        split.append(Line("L", f"{found[1]}T{found[2].replace(',', '.')}", found[3], text))
+        found = _STAMP_AT.match(piece, stuck.start()) if stuck else None
+    return split
+
+
+def _bracketed(piece: str) -> list[Line]:
+    found = list(_SPDLOG.finditer(piece))
+    ends = [match.start() for match in found[1:]] + [len(piece)]
+    split: list[Line] = []
+    for match, end in zip(found, ends, strict=True):
+        level = match[3].upper()
+        text = piece[match.end() : end].rstrip()
+        split.append(Line("G1", f"{match[1]}T{match[2].replace(',', '.')}", LEVELS.get(level, level), text))
+    return split
 
 
 def _unstamped(piece: str) -> list[Line]:
     if piece.startswith("ninfer-serve: "):
         return [Line("S", None, "", piece[14:].rstrip())]
     text = piece.strip()
-    if _BARE.match(text):
+    if text[:1] in "tcpewlrs" and _BARE.match(text):
         return [Line("L", None, "", text)]
     if text.startswith("error: "):
         return [Line("S", None, "ERROR", text)]

@@ -36,7 +36,7 @@ _OWN = (
 """What an engine's record can start with, so that a stamp right before it is somebody else's."""
 
 _LETTER = re.compile(
-    r"[A-Za-z][\w.@-]{0,99} *\|(?: |$)"  # docker compose, swarm
+    r"[A-Za-z][\w.@-]{0,99}(?: {2,}|(?<=\d) )\|(?: |$)"  # docker compose, swarm: padded, or numbered
     r"|[JFMASOND][a-z]{2} [ \d]\d " + _CLOCK + r" \S{1,64} [\w@./-]{1,64}(?:\[\d+\])?: ?"  # syslog, journald
     r"|[DINWECA][A-Z]{3,7} " + _DATE + r"T" + _CLOCK + _ZONE + r" (?:\[[^\]]{1,200}\] )?"  # a cloud's export
     r"|[a-z][a-z0-9.]*(?:-[a-z0-9.]+)+ [a-z][a-z0-9-]* " + _OWN,  # stern: pod and container

@@ -35,6 +35,7 @@ CLEAN = [
     '{"event":"request","id":3,"ttft_ms":12.5}',
     "2026-02-02 18:25:03,837 - INFO - autotuner.py:256 - flashinfer.jit: starts",
     "common_memory_breakdown_print: | memory breakdown [MiB] | total",
+    "throughput | running 2 (decode-ready 2) | waiting 1 | batch 2.00",
     "2025-09-13 09:09:15 TP0] Decode batch. #running-req: 4",
 ]
 

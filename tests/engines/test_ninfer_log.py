@@ -1,0 +1,412 @@
+"""ninfer's logs as records and capacity: fixtures, the corpus, and hostile text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes.engines._ninfer_log import MOST_WARNINGS, Reader, sniff
+from probes.events import Capacity, Record
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "logs" / "ninfer"
+FIXTURES = sorted(DATA.glob("*.log"))
+
+
+def split(path: Path) -> list[str]:
+    lines = path.read_bytes().decode("utf-8", "replace").split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def read(lines: Iterable[str]) -> tuple[Reader, list[Record]]:
+    reader = Reader()
+    found: list[Record] = []
+    for number, text in enumerate(lines, 1):
+        found.extend(reader.feed(number, text))
+    found.extend(reader.close())
+    return reader, found
+
+
+def close_to(want: Any, got: Any, tolerance: float | None) -> bool:
+    if isinstance(want, bool) or not isinstance(want, (int, float)):
+        return bool(want == got)
+    return isinstance(got, (int, float)) and abs(want - got) <= max(tolerance or 0.0, 1e-6 * abs(want), 0.0005)
+
+
+def misses(expected: dict[str, Any], records: Sequence[Record], capacity: Capacity) -> list[str]:
+    """What a reading lacks of an expectation file (same shape as the corpus)."""
+    found: list[str] = []
+    for want in expected["records"]:
+        kinds = want["kind"] if isinstance(want["kind"], list) else [want["kind"]]
+        last = want.get("to", want["line"])
+        here = [r for r in records if want["line"] <= r.line <= last and r.kind in kinds]
+        if not here:
+            found.append(f"line {want['line']}: no {kinds}")
+            continue
+        fields = {k: v for r in here for k, v in r.fields.items()}
+        for key, value in want.get("fields", {}).items():
+            if not close_to(value, fields.get(key), want.get("tol", {}).get(key)):
+                found.append(f"line {want['line']}: {key} want {value}, got {fields.get(key)}")
+        found += [f"line {want['line']}: {key} must be absent" for key in want.get("absent", []) if key in fields]
+    for key, value in (expected["capacity"] or {}).items():
+        if not close_to(value, getattr(capacity, key), expected.get("capacity_tol", {}).get(key)):
+            found.append(f"capacity.{key}: want {value}, got {getattr(capacity, key)}")
+    if not expected["capacity"] and (capacity.lanes or capacity.kv_pool_tokens):
+        found.append(f"capacity: want none, got {capacity}")
+    return found
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda p: p.stem)
+def test_reads_its_fixtures(path: Path) -> None:
+    expected = json.loads(path.with_suffix(".json").read_text())
+    reader, records = read(split(path))
+    assert misses(expected, records, reader.capacity) == []
+    assert reader.dialect == expected["dialect"]
+    lines = {want["line"] for want in expected["records"]} | set(expected.get("more_lines", []))
+    assert {r.line for r in records} <= lines | {
+        n for w in expected["records"] for n in range(w["line"], w.get("to", 0))
+    }
+    assert len(reader.warnings) == expected.get("warnings", 0), reader.warnings
+    assert sniff(split(path)) > 0.6
+
+
+def test_there_are_fixtures() -> None:
+    assert len(FIXTURES) >= 6
+
+
+def test_reads_the_corpus(corpus: Path) -> None:
+    wrong: list[str] = []
+    paths = sorted((corpus / "ninfer").glob("*.log"))
+    for path in paths:
+        reader, records = read(split(path))
+        expected = json.loads(path.with_suffix(".json").read_text())
+        wrong += [f"{path.stem}: {text}" for text in misses(expected, records, reader.capacity)]
+        if sniff(split(path)) < 0.6:
+            wrong.append(f"{path.stem}: not recognised")
+    assert paths
+    assert wrong == []
+
+
+def test_is_told_from_other_engines(corpus: Path) -> None:
+    others = [p for p in sorted(corpus.glob("*/*.log")) if p.parent.name != "ninfer"]
+    assert others
+    assert [p.name for p in others if sniff(split(p)) > 0.1] == []
+
+
+def test_a_pool_of_the_seed(golden: Path) -> None:
+    facts = yaml.safe_load((golden / "ninfer_capacity.yaml").read_text())
+    reader, _ = read(["2026-09-14 10:02:12.346  INFO  " + facts["capacity_line"]])
+    first = facts["configs"][0]
+    assert reader.capacity.kv_pool_tokens == first["kv_tokens"]
+    assert [reader.capacity.pages, reader.capacity.worst_case_pages] == first["pages"]
+    assert reader.capacity.page_tokens == facts["page_tokens"]
+    assert reader.capacity.lanes is None
+    assert "not pages in use" in " ".join(reader.capacity.explain)
+
+
+def stamped(*messages: str) -> list[str]:
+    return [f"2026-09-14 10:02:{n:02}.346  INFO  {text}" for n, text in enumerate(messages)]
+
+
+POOL = "capacity | KV 224,000 tokens, int8, explicit | pages 3,500/10,500 | runtime 8.64 GiB | free 3.26 GiB"
+STATES = "context cache | 3 active + 2 cached device states | host 8 states, 8.00 GiB KV | private 6"
+
+
+def test_explains_the_ratio_as_arithmetic_and_not_as_a_quota() -> None:
+    reader, _ = read(stamped("starting engine", POOL, STATES))
+    told = " ".join(reader.capacity.explain)
+    assert "1/3 is forced" in told
+    assert "one request may take the whole pool" in told
+    assert "At most 3 requests run at once (lanes); 2 more device states" in told
+    assert "max_tokens makes others wait" in told
+    assert (reader.capacity.max_context, reader.capacity.reserving) == (224_000, True)
+    assert reader.capacity.lines == {
+        "kv_pool_tokens": 2, "pages": 2, "page_tokens": 2, "worst_case_pages": 2, "free_bytes": 2,
+        "max_context": 3, "lanes": 3, "reserving": 3,
+    }  # fmt: skip
+    assert reader.warnings == ()
+
+
+def test_a_newer_build_is_not_said_to_reserve() -> None:
+    reader, _ = read(
+        stamped("starting engine", POOL, STATES.replace("context", "prefix").replace("cached", "snapshot"))
+    )
+    assert (reader.dialect, reader.capacity.reserving, reader.capacity.lanes) == ("N", None, 3)
+
+
+@pytest.mark.parametrize(
+    ("pool", "states", "said"),
+    [
+        ("KV 224,064 tokens, int8, explicit | pages 3,500/10,500", "3 active", "are not 3,500 pages of 64"),
+        ("KV 224,000 tokens, int8, explicit | pages 3,500/10,501", "3 active", "not a multiple of 3 lanes"),
+        ("KV 64,000 tokens, int8, auto | pages 1,000/900", "3 active", "larger than the worst case"),
+        ("KV 64,000 tokens, int8, explicit | pages 1,000/900", "3 active", "the rest is never used"),
+        (
+            "KV 64,000 tokens, int8, explicit | pages 1,000/6,000",
+            "3 active",
+            "cannot hold one longest request of 2,000",
+        ),
+        ("KV 128 tokens, int8, explicit | pages 2/3", "3 active", "2 pages are fewer than 3 lanes"),
+    ],
+)
+def test_warns_of_an_identity_that_fails(pool: str, states: str, said: str) -> None:
+    reader, _ = read(
+        stamped(
+            "starting engine",
+            f"capacity | {pool} | free 1.00 GiB",
+            f"context cache | {states} + 3 cached device states",
+        )
+    )
+    assert [w.line for w in reader.warnings if said in w.text] == [2]
+
+
+def test_the_last_start_alone_counts() -> None:
+    reader, records = read(
+        [
+            *stamped("starting engine", POOL, STATES, "listening on http://127.0.0.1:1 | model m | auth disabled"),
+            "ninfer-serve: --max-concurrency must be in [1,8]",
+            "usage: ninfer-serve ARTIFACT.ninfer [options]",
+            "  --max-context N               tokens a request may hold (default 8192)",
+        ]
+    )
+    assert reader.capacity == Capacity()
+    assert [r.kind for r in records] == ["boot", "capacity", "pool", "ready", "error"]
+    assert records[-1].fields["reason"] == "--max-concurrency must be in [1,8]"
+
+
+WRAPPERS = [
+    "ninfer-1  | {}",
+    "2026-09-14T10:02:12.346000001Z stderr F {}",
+    "Sep 14 10:02:12 host ninfer-serve[99]: {}",
+    "2026-09-14 10:02:13 {}",
+    "\x1b[0m{}\x1b[0m\r",
+    "  loading weights 45.0% | 8.50 GiB/18.9 GiB\r{}",
+    '"{}\\n"',
+    "some new wrapper: {}",
+]
+DONE = (
+    "req#7 done | openai-chat | output limit | prompt 1,057 | output 400 | cache 64 (6.1%, shared prefix) | "
+    "TTFT 121 ms | total 2m 5.3s | queue 31.0 ms | prefill 2.46k tok/s | decode 188.1 tok/s | "
+    "mtp accepted 264/399 (66.2%)"
+)
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_reads_through_wrappings(wrapper: str) -> None:
+    lines = stamped("starting engine", POOL, STATES, DONE)
+    plain_reader, plain_records = read(lines)
+    reader, records = read([wrapper.replace("{}", line) for line in lines])
+    assert [(r.kind, r.fields, r.at) for r in records] == [(r.kind, r.fields, r.at) for r in plain_records]
+    assert reader.capacity == plain_reader.capacity
+    assert len(records) == 4
+
+
+def test_reads_json_wrapped_lines() -> None:
+    lines = [json.dumps({"log": line + "\n", "stream": "stderr"}) for line in stamped(DONE)]
+    (record,) = read(lines)[1]
+    assert record.fields["total_ms"] == 125_300
+    assert record.fields["queue_ms"] == 31
+    assert record.fields["prompt_tps"] == 2460
+    assert record.fields["cache_path"] == "shared prefix"
+    assert record.at == "2026-09-14T10:02:00.346"
+
+
+def test_splits_two_records_on_one_line() -> None:
+    first, second = stamped("throughput | 5.0s | running 2 (decode-ready 2) | waiting 1 | batch 2.00", DONE)
+    found = read([first + second])[1]
+    assert [(r.kind, r.line) for r in found] == [("throughput", 1), ("request", 1)]
+    assert found[0].fields["batch"] == 2.0
+    assert found[0].fields["waiting"] == 1
+    old = "[2026-08-12 09:14:48.431] [info] [ninfer-serve] throughput interval=5.000s running=2 avg_decode_batch=2.00"
+    assert [r.fields["batch"] for r in read([old + old])[1]] == [2.0, 2.0]
+
+
+def test_reads_messages_without_any_stamp() -> None:
+    found = read(["throughput | running 2 (decode-ready 2) | waiting 1 | batch 2.00", POOL])[1]
+    assert [(r.kind, r.at) for r in found] == [("throughput", None), ("capacity", None)]
+    assert found[0].fields == {"running": 2, "decode_ready": 2, "prefilling": 0, "waiting": 1, "batch": 2.0}
+
+
+REPORT = (
+    "throughput | 5.0s | prefill 2.20k tok/s (11,000 tok) | decode 60.0 tok/s (300 tok) | "
+    "running 3 (prefill 1, decode-ready 2) | waiting 12 | materializing 1 | paused 2 | batch 1.50 | host 24.0% (1.2s)"
+)
+
+
+@pytest.mark.parametrize("message", [DONE, REPORT, POOL], ids=["done", "report", "pool"])
+def test_a_line_cut_anywhere_gives_no_wrong_number(message: str) -> None:
+    whole = read(stamped(message))[1][0].fields
+    for end in range(12, len(message)):
+        for record in read(stamped(message[:end]))[1]:
+            wrong = {k: v for k, v in record.fields.items() if whole.get(k) != v}
+            assert wrong == {}, message[:end]
+
+
+def test_a_count_at_the_very_end_of_the_log_may_be_torn() -> None:
+    message = "throughput | 5.0s | prefill 880.0 tok/s (4,400 tok) | running 2 (prefill 1, decode-ready 1) | waiting 1"
+    (torn,) = read(stamped(message))[1]
+    assert "waiting" not in torn.fields
+    first = read(stamped(message, "server stopped"))[1][0]
+    assert first.fields["waiting"] == 1
+
+
+def test_newer_gauges_are_kept_under_their_label() -> None:
+    (record,) = read(stamped(REPORT))[1]
+    assert record.fields["paused"] == 2
+    assert record.fields["waiting"] == 12
+    assert record.fields["prompt_tps"] == 2200
+    assert record.fields["host_share"] == 0.24
+
+
+FAILURES = [
+    (
+        "rejected during prepare | openai-chat stream | HTTP 429 | server overloaded | messages 1",
+        "reject",
+        "overloaded",
+    ),
+    ("failed during generation | anthropic | HTTP 504 | request queue timeout", "reject", "queue_timeout"),
+    ("failed during generation | openai-chat | HTTP 503 | request queue timeout", "reject", "queue_timeout"),
+    (
+        "rejected during prepare | openai-chat stream | HTTP 400 | context length exceeded | tools 2",
+        "reject",
+        "rejected",
+    ),
+    ("failed during generation | openai-chat | HTTP 500 | internal error", "error", "error"),
+    ("failed during generation | openai-chat | HTTP 503 | service unavailable", "error", "error"),
+    ("response failed during transport | openai-chat | HTTP 500 | internal error", "error", "error"),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "outcome"), FAILURES)
+def test_tells_a_busy_server_from_a_broken_one(text: str, kind: str, outcome: str) -> None:
+    (record,) = read(stamped(f"req#14 {text}"))[1]
+    assert (record.kind, record.fields["outcome"], record.fields["request_id"]) == (kind, outcome, 14)
+    assert record.fields["reason"]
+    if outcome == "queue_timeout":
+        assert "the server is alive" in record.fields["hint"]
+
+
+def test_a_client_that_left_is_no_fault() -> None:
+    (record,) = read(stamped("req#14 cancelled during generation | openai-chat stream"))[1]
+    assert (record.kind, record.fields["finish"]) == ("request", "cancelled")
+
+
+def test_a_failure_outside_any_request() -> None:
+    (record,) = read(
+        ["2026-09-14 10:02:12.346  ERROR HTTP request failed during http | openai-chat | request r-9 | HTTP 500 | boom"]
+    )[1]
+    assert (record.kind, record.fields["status"], record.fields["code"]) == ("error", 500, "boom")
+
+
+def test_a_failed_start_is_one_record_with_or_without_its_reason() -> None:
+    first = "2026-09-15 08:05:12.102  ERROR startup failed | loading weights | 2.1s"
+    second = "2026-09-15 08:05:12.102  FATAL server failed during startup | CUDA error: out of memory"
+    assert [(r.line, r.kind) for r in read([first, second])[1]] == [(2, "oom")]
+    assert [(r.line, r.kind) for r in read([first])[1]] == [(1, "error")]
+    again = read([first, *stamped("starting engine")])[1]
+    assert [(r.line, r.kind, r.fields.get("phase")) for r in again] == [
+        (1, "error", "loading weights"),
+        (2, "boot", None),
+    ]
+
+
+def test_warnings_stay_bounded() -> None:
+    reader, records = read(stamped(*["throughput | 5.0s | decode 4"] * 60) * 3)
+    assert records == []
+    assert len(reader.warnings) == MOST_WARNINGS + 1
+    assert "180 lines" in reader.warnings[-1].text
+
+
+EVENT = {
+    "artifact_type": "ninfer_serve_request_log", "schema_version": 20, "event": "request_done",
+    "timestamp_unix_ms": 1790000000000, "request": {"request_id": 5, "protocol": "openai-chat"},
+    "result": {"finish_reason": "stop_token", "prompt_tokens": 120, "completion_tokens": 155,
+               "computed_prefill_tokens": 100, "prefix_cache_hit_tokens": 20},
+    "timings_seconds": {"ttft": 0.25, "prefill": 0.05, "decode": 1.375, "total": 3.75},
+    "engine_timing": {"queue_wait_seconds": 0.125},
+    "speculative": {"backend": "mtp", "draft_window": 3, "rounds": 47, "drafted_tokens": 141, "accepted_tokens": 109,
+                    "fallback_steps": 0, "accepted_per_position": [40, 37, 32]},
+}  # fmt: skip
+
+
+def test_reads_the_request_log() -> None:
+    reader, (record,) = read([json.dumps(EVENT)])
+    fields = record.fields
+    assert (record.kind, reader.dialect) == ("request", "jsonl")
+    assert fields["accept_len"] == pytest.approx(1 + 109 / 47)
+    assert fields["accept_rate"] == pytest.approx(109 / 141)
+    assert sum(fields["per_position"]) == pytest.approx(fields["accept_len"] - 1)
+    assert fields["gen_tps"] == pytest.approx(112.0)
+    assert fields["tpot_ms"] == pytest.approx(1000 * 3.5 / 154)
+    assert (fields["prompt_tps"], fields["queue_ms"], fields["cached_tokens"]) == (2000, 125, 20)
+    assert record.at == "2026-09-21T14:13:20.000+00:00"
+    assert reader.warnings == ()
+
+
+def test_the_request_log_is_checked_against_itself() -> None:
+    odd = {**EVENT, "speculative": {**EVENT["speculative"], "rounds": 46, "accepted_per_position": [32, 37, 40]}}  # type: ignore[dict-item]
+    reader, _ = read([json.dumps(odd)])
+    assert [w.text.split(" ")[0] for w in reader.warnings] == ["accepted", "141"]
+
+
+def test_the_request_log_tells_pool_lanes_and_flags() -> None:
+    start = {
+        "artifact_type": "ninfer_serve_request_log", "schema_version": 21, "event": "server_start",
+        "engine": {"max_context": 224000, "kv_capacity_page_groups": 3500, "kv_capacity_max_page_groups": 10500,
+                   "max_concurrency": 3, "prefill_chunk": 1024, "kv_cache": "int8-group64",
+                   "kv_capacity_mode": "explicit", "speculative_backend": "mtp", "speculative_draft_window": 3},
+        "server": {"public_model_id": "m"},
+    }  # fmt: skip
+    reader, (record,) = read([json.dumps(start)])
+    assert (reader.capacity.lanes, reader.capacity.kv_pool_tokens, reader.capacity.batch_tokens) == (3, 224_000, 1024)
+    assert (record.kind, record.fields["depth"], record.fields["model"]) == ("boot", 3, "m")
+    assert ["schema 21" in w.text for w in reader.warnings] == [True]
+
+
+def test_a_torn_event_is_left_out() -> None:
+    reader, records = read([json.dumps(EVENT)[:-20]])
+    assert records == []
+    assert len(reader.warnings) == 1
+
+
+# ------------------------------------------------------------------------------------------------------- hostile text
+
+ALL = [line for path in FIXTURES for line in split(path)]
+MESSY = st.sampled_from(ALL or [""]).flatmap(
+    lambda line: st.builds(
+        lambda a, b, extra: line[:a] + extra + line[b:],
+        st.integers(0, len(line)),
+        st.integers(0, len(line)),
+        st.text(max_size=6),
+    )
+)
+
+
+@given(st.lists(st.text() | MESSY, max_size=12))
+def test_no_text_makes_it_raise(lines: list[str]) -> None:
+    reader, records = read(lines)
+    assert all(1 <= r.line <= len(lines) and len(r.text) <= 500 for r in records)
+    assert [r.line for r in records] == sorted(r.line for r in records)
+    assert reader.capacity == read(lines)[0].capacity
+
+
+@given(st.lists(st.sampled_from(ALL or [""]), min_size=1, max_size=12), st.integers(0, 12))
+def test_what_was_read_does_not_change_with_what_comes_later(lines: list[str], end: int) -> None:
+    reader, first = Reader(), []
+    for number, text in enumerate(lines[:end], 1):
+        first += reader.feed(number, text)
+    assert first == read(lines)[1][: len(first)]
+    reader.close()
+    assert reader.close() == []
+
+
+def test_long_hostile_lines_end() -> None:
+    for unit in ("1 | ", "running 1 (", "2026-09-14 10:02:12.346  INFO  ", "a=b ", "[req 1] ", "9,9", "1h 1m "):
+        for head in ("", "throughput | ", "req#1 done | ", "ninfer-serve: [req 1] done ", "capacity | KV "):
+            read([*stamped(head + unit * 20_000), head + unit * 20_000])
