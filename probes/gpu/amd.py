@@ -1,9 +1,9 @@
 """AMD GPUs through amdsmi. Whatever goes wrong is a value, never an exception. Tested against the library's ABI only.
 
 `import amdsmi` opens `libamd_smi.so` at once, and prints to standard output when there is none. So the library is
-looked for first, and amdsmi is imported only where it opens; then once, with file descriptors 1 and 2 captured, unless
-somebody else has taken over standard output: a screen that owns the terminal writes to those descriptors itself, and
-would lose what it draws meanwhile. Make an `Amd` before the screen starts and before other threads print.
+looked for first, and amdsmi is imported only where it opens; then once, with file descriptors 1 and 2 captured, but
+only on the main thread and while nobody has taken over standard output: a screen that owns the terminal, or a thread
+that prints results, writes to those descriptors itself and would lose that.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ def _flush() -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    if sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__:
-        # Somebody captures output in Python, a screen for one: what amdsmi prints lands there, and descriptors stay.
+    taken_over = sys.stdout is not sys.__stdout__ or sys.stderr is not sys.__stderr__
+    if taken_over or threading.current_thread() is not threading.main_thread():
+        # A screen, or another thread that may be printing results now, needs the descriptors.
         yield
         return
     _flush()

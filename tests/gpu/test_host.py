@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from probes.gpu import host
@@ -31,6 +32,7 @@ def test_the_machine_has_memory() -> None:
     assert total is not None
     assert available is not None
     assert 0 < available <= total
+    assert total == psutil.virtual_memory().total
 
 
 def test_a_group_is_its_members_and_their_descendants(server: tuple[int, int]) -> None:
@@ -48,6 +50,7 @@ def test_resident_memory_is_a_sum_over_those_that_live(server: tuple[int, int]) 
     assert one is not None
     assert both is not None
     assert both > one > 1 << 20
+    assert one == pytest.approx(psutil.Process(group).memory_info().rss, rel=0.05)
     assert host.rss([4194999]) is None
 
 
