@@ -25,6 +25,8 @@ CHUNK = 1 << 20
 LOOK = 4000
 """Lines that are looked at, at a time, to tell the engine."""
 LOOK_CHARS = 1 << 20
+FEW = 20
+"""Lines of a log so short that its engine may be guessed."""
 SURE = 0.3
 """Below this no engine is named."""
 SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
@@ -110,6 +112,14 @@ def sniffed(lines: Sequence[str], names: Sequence[str] | None = None) -> list[tu
     return sorted(scores, key=lambda pair: -pair[1])
 
 
+def _guess(lines: Sequence[str]) -> str | None:
+    """The engine whose reader alone makes anything of a handful of lines, e.g. of a refused start."""
+    if not 0 < len(lines) <= FEW:
+        return None
+    found = [name for name in engines.names() if engines.parse(name, lines)]
+    return found[0] if len(found) == 1 else None
+
+
 @dataclass(slots=True)
 class Log:
     """A log being read, line by line: tells the engine, makes records, follows the ceiling. Feed it, then ask.
@@ -160,6 +170,11 @@ class Log:
     def close(self) -> None:
         """The end of the log."""
         self.pause()
+        if self._reader is None and (guess := _guess(self._held)) is not None:
+            self.notes.append(Warn(0, f"too few lines to be sure of the engine: only {guess} would write these"))
+            held, self._held = self._held, []
+            self.choose(guess)
+            self._read(held)
         if self._reader is None:
             self.lines += len(self._held)
             self._held.clear()

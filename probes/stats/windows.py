@@ -153,6 +153,8 @@ def seconds_between(first: str | None, last: str | None) -> float | None:
         return None
     if first == last:
         return 0.0
+    if first[2:3] == "-" == last[2:3]:  # month and day without a year: any leap year will do
+        first, last = f"2000-{first}", f"2000-{last}"
     try:
         return (datetime.fromisoformat(last) - datetime.fromisoformat(first)).total_seconds()
     except (ValueError, TypeError):
