@@ -1,7 +1,7 @@
-"""The stub with known times, alone: `python benchmarks/stub_server.py [PORT]` prints its port and serves until stdin ends.
+"""The stub with known times, alone: `python benchmarks/stub_server.py [PORT]` prints its port; stdin's end stops it.
 
-A request chooses its times in its body: `"stub": {"ttft_ms": 20, "tpot_ms": 10, "burst": 4, "counts": true}`. `GET /truth`
-tells (once) what really happened to each request by the `id` of its chunks, in `time.monotonic()` seconds.
+A request chooses its times in its body: `"stub": {"ttft_ms": 20, "tpot_ms": 10, "burst": 4, "counts": true}`.
+`GET /truth` tells, once, what really happened to each request by the `id` of its chunks, in `time.monotonic()` seconds.
 """
 
 from __future__ import annotations

@@ -22,6 +22,8 @@ TICK_S = 0.1
 """How often time limits are looked at."""
 AT_ONCE = 32
 """Connections opened at the same time: servers' accept queues are short."""
+STALE_S = 1.0
+"""A kept connection that is lost this soon after a request had been closed before it."""
 BACKOFF_S = 0.5
 """Before the first retry of a request that the server had no room for; doubles."""
 
@@ -47,7 +49,7 @@ class Run:
         self._emit = emit
         self._pending: deque[Request] = deque()
         self._idle: list[Connection] = []
-        self._active: set[Connection] = set()
+        self._active: dict[Connection, None] = {}
         self._unread: deque[tuple[Request, Reply] | RequestSent] = deque()
         self._news = asyncio.Event()
         self._finished = asyncio.Event()
@@ -66,14 +68,20 @@ class Run:
         return self._cancelled
 
     async def run(self) -> None:
-        """Send everything: warm-up requests first and alone, then the rest. Returns when each has its record."""
+        """Send everything: warm-up requests first and alone, then the rest. Returns when each has its record.
+
+        Raises what `emit` raises, such as `OSError` for a full disk.
+        """
         reader = asyncio.create_task(self._read())
+        reader.add_done_callback(lambda _: self._finished.set())
         watch = asyncio.create_task(self._watch())
         try:
             for warmup in (True, False):
                 wave = [request for request in self._job.requests if request.warmup is warmup]
                 if wave and not self._cancelled:
                     await self._wave(wave)
+                if reader.done():
+                    reader.result()
         finally:
             for task in (reader, watch, *self._tasks):
                 task.cancel()
@@ -146,7 +154,7 @@ class Run:
             self._reopen()
 
     def _send(self, connection: Connection, request: Request) -> None:
-        self._active.add(connection)
+        self._active[connection] = None
         reply = connection.send(request.wire, request)
         self._unread.append(sent(request, reply))
         self._news.set()
@@ -175,9 +183,10 @@ class Run:
 
     def _ended(self, connection: Connection, reply: Reply) -> None:
         """Called by the connection at a reply's end: first the next request, then everything else."""
-        self._active.discard(connection)
+        self._active.pop(connection, None)
         request: Request = reply.label
-        if reply.end == "lost" and reply.status is None and not reply.fresh and not self._cancelled:
+        unserved = reply.end == "lost" and reply.status is None and reply.done - reply.sent < STALE_S
+        if unserved and not reply.fresh and not self._cancelled:
             # A server that closes after each reply although it promised not to (llama-server does, after a stream): the
             # request never reached it. It goes again on a new connection, with a new stamp, and no other meets this.
             self._keeps = False

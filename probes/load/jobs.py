@@ -241,7 +241,7 @@ async def serve(fd_in: int, printer: Printer, log: int | None) -> None:
         cpu_s = None
         try:
             cpu_s = await carry_out(build(order), emit, running)
-        except Refused as error:
+        except (Refused, OSError) as error:
             say("error", error=str(error), job=order.job)
         say("idle", job=order.job, cancelled=cpu_s is None, cpu_s=cpu_s)
 

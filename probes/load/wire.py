@@ -311,6 +311,8 @@ async def connect(
             return connection
     except TimeoutError:
         raise OSError(f"no connection to {where.authority} within {timeout_s:g} s") from None
+    except UnicodeError as error:
+        raise OSError(f"{where.host[:80]!r} is no host name: {error}") from None
 
 
 async def _plain(where: Target) -> socket.socket:
