@@ -22,6 +22,10 @@ _TIME = re.compile(r"\d+(?:\.\d+)?(?:us|ms|s)|n/a")
 _COUNTS = {"prompt": "prompt_tokens", "gen": "output_tokens", "cache": "cached_tokens", "tool_calls": "tool_calls"}
 _SPEEDS = {"prefill": "prompt_tps", "decode": "gen_tps"}
 _TIMES = {"ttft": "ttft_ms", "wall": "total_ms", "queue": "queue_ms"}
+PATHS = frozenset(
+    {"private_endpoint", "endpoint", "turn_closure", "response_replay", "long_anchor", "shared_prefix", "snapshot"}
+)
+"""How a reused prefix was found. The word ends its line, so only whole ones are believed."""
 _GAUGES = {
     "running": "running",
     "prefilling": "prefilling",
@@ -108,8 +112,8 @@ def _done(rest: str) -> dict[str, Any]:
             # Tokens a round, bonus token included; the percentage is accepted/drafted.
             found["accept_len"] = number(rounds[2])
             found["accept_rate"] = found["accept_rate_printed"] = round(float(rounds[3]) / 100, 6)
-    if pairs.get("reuse", "none") != "none":
-        found["cache_path"] = pairs["reuse"]
+    if pairs.get("reuse") in PATHS:
+        found["cache_path"] = pairs["reuse"].replace("_", " ")
     return found
 
 

@@ -132,6 +132,8 @@ def explain(pool: Pool, lanes: int | None, cached: int | None, *, reserving: boo
     if pool.runtime_bytes:
         gib = pool.runtime_bytes / 2**30
         told.append(f"The {gib:.2f} GiB of runtime are states, KV, workspace and graphs together, not KV alone.")
+    if pool.free_bytes is not None:
+        told.append(f"{pool.free_bytes / 2**30:.2f} GiB of GPU memory were left free after the start.")
     return told
 
 
