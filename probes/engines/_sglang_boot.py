@@ -43,30 +43,33 @@ class Line(NamedTuple):
         return self.start.rank(self.rank)
 
 
-_GB = r"(\d+\.\d+) ?GB"
+_GB = r"(\d{1,12}\.\d{1,9}) ?GB"
 _AVAIL = re.compile(r"avail mem=" + _GB)
 _USED = re.compile(r"mem usage=" + _GB)
-_TOKENS = re.compile(r"#tokens: (-?\d+)(?=,|\s|\Z)")
+_TOKENS = re.compile(r"#tokens: (-?\d{1,15})(?=,|\s|\Z)")
 _SIZES = re.compile(r"\b(?:K|V|KV) size: " + _GB)
 _STATE = re.compile(r"(\w+) size: " + _GB)
-_SLOTS = re.compile(r"max_mamba_cache_size: (\d+)(?=,)")
-_SWA = re.compile(r"full size: (\d+)")
-_NAMED = re.compile(r"(max_total_num_tokens|chunked_prefill_size|max_prefill_tokens|max_running_requests)=(-?\d+)(?=,)")
-_CONTEXT = re.compile(r"context_len=(\d+)(?=,|\s|\Z)")
-_LEFT = re.compile(r"available_gpu_mem=" + _GB)
-_RESET = re.compile(r"reset to (\d+) for speculative decoding")
-CAP = re.compile(
-    r"capped to (\d+) by the mamba state cache\s+\(max_mamba_cache_size=(\d+), (\d+) state\s+slots\s+per\s+request\)"
+_SLOTS = re.compile(r"max_mamba_cache_size: (\d{1,15})(?=,)")
+_SWA = re.compile(r"full size: (\d{1,15})")
+_NAMED = re.compile(
+    r"(max_total_num_tokens|chunked_prefill_size|max_prefill_tokens|max_running_requests)=(-?\d{1,15})(?=,)"
 )
-_REDUCED = re.compile(r"reduced from the requested (\d+) to (\d+) ")
-_PROFILED = re.compile(r"max_total_tokens=(\d+) is larger than the profiled value (-?\d+)\.")
-_WINDOW = re.compile(r"(?:verify_num_draft_tokens|num_draft_tokens)=(\d+)(?=[,.\s]|\Z)")
-_GAMMA = re.compile(r"\bgamma=(\d+)(?=,)")
-_BLOCK = re.compile(r"\bblock_size=(\d+)(?=[,.\s]|\Z)")
-_PER_REQUEST = re.compile(r"num_tokens_per_req=(\d+)(?=,)")
+_CONTEXT = re.compile(r"context_len=(\d{1,15})(?=,|\s|\Z)")
+_LEFT = re.compile(r"available_gpu_mem=" + _GB)
+_RESET = re.compile(r"reset to (\d{1,15}) for speculative decoding")
+CAP = re.compile(
+    r"capped to (\d{1,9}) by the mamba state cache\s{1,40}"
+    r"\(max_mamba_cache_size=(\d{1,9}), (\d{1,9}) state\s+slots\s+per\s+request\)"
+)
+_REDUCED = re.compile(r"reduced from the requested (\d{1,15}) to (\d{1,15}) ")
+_PROFILED = re.compile(r"max_total_tokens=(\d{1,15}) is larger than the profiled value (-?\d{1,15})\.")
+_WINDOW = re.compile(r"(?:verify_num_draft_tokens|num_draft_tokens)=(\d{1,15})(?=[,.\s]|\Z)")
+_GAMMA = re.compile(r"\bgamma=(\d{1,15})(?=,)")
+_BLOCK = re.compile(r"\bblock_size=(\d{1,15})(?=[,.\s]|\Z)")
+_PER_REQUEST = re.compile(r"num_tokens_per_req=(\d{1,15})(?=,)")
 _BATCHES = re.compile(r"\bbs ?=? ?\[([\d, .]{1,4000})\]")
-_POST = re.compile(r"full_layer_tokens=(\d+)(?=[,.\s])")
-_DSV4 = re.compile(r"\bfull=(\d+)(?=,)")
+_POST = re.compile(r"full_layer_tokens=(\d{1,15})(?=[,.\s])")
+_DSV4 = re.compile(r"\bfull=(\d{1,15})(?=,)")
 
 
 def _dp(rank: Rank | None) -> int | None:
@@ -216,7 +219,7 @@ def _graphs(line: Line, fields: dict[str, Any], used: int | None) -> Told | None
     if "CUDA graph begin. backend" in text or "CUDA graph end. elapsed" in text:
         line.era.since("0.5.14")
     if (batches := _BATCHES.search(text)) is not None and ("decode" in text or "verify" in text or " bs [" in text):
-        sizes = [int(n) for n in re.findall(r"\d+", batches[1])]
+        sizes = [int(n) for n in re.findall(r"\d{1,9}", batches[1])]
         if sizes and "draft" not in text:
             line.start.graph_max = max(sizes)
             fields["graph_max_batch"] = max(sizes)
@@ -298,9 +301,7 @@ def draft_runner(line: Line) -> Told | None:
     size = int(window[1]) if window else int(gamma[1]) + 1 if gamma else int(block[1]) if block else 0
     _set_window(line, size)
     line.era.since("0.5.14")
-    return Told(
-        "boot" if not line.start.ready else "capacity", {"num_draft_tokens": size}, ("window", _dp(line.rank), size)
-    )
+    return Told("capacity", {"num_draft_tokens": size}, ("window", _dp(line.rank), size))
 
 
 def tree_cache(line: Line) -> None:

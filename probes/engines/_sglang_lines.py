@@ -21,7 +21,7 @@ _HEAD = re.compile(
     r"(?P<ranks>(?: ?[A-Z][A-Z_]{1,11}\d{1,6}){0,8}| ?gpu(?:_id)?=\d{1,4})\]\s{0,8}\Z",
     re.ASCII,
 )
-_RANK = re.compile(r"([A-Z][A-Z_]*|gpu(?:_id)?=)(\d+)", re.ASCII)
+_RANK = re.compile(r"([A-Z][A-Z_]*|gpu(?:_id)?=)(\d{1,6})", re.ASCII)
 _LEADING = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?=[^\d.,%]|\Z)", re.ASCII)
 _GRAPH = re.compile(r"[a-z]{2,8} graph", re.ASCII)
 
@@ -143,11 +143,11 @@ class Pairs:
         self.names.append(name)
         field, kind = known
         if kind == INT:
-            if value.isdecimal():
+            if value.isdecimal() and len(value) < 19:
                 self._set(field, int(value), name)
                 return
         elif kind == FLOAT:
-            if value.replace(".", "", 1).isdecimal():
+            if value.replace(".", "", 1).isdecimal() and len(value) < 19:
                 self._set(field, float(value), name)
                 return
         elif kind == BOOL:
@@ -166,7 +166,7 @@ class Pairs:
         """A value that isn't a plain number: a percentage, a number with something stuck behind it, or a torn one."""
         if kind == PERCENT:
             number = value.removesuffix("%")
-            if number != value and number.replace(".", "", 1).isdecimal():
+            if number != value and len(number) < 9 and number.replace(".", "", 1).isdecimal():
                 self._set(field, float(number) / 100, name)
                 return
         elif kind == BOOL:
@@ -190,7 +190,7 @@ class Pairs:
         """Takes back a last value that may be cut in the middle of its digits."""
         name, _, value = piece.partition(": ")
         field, kind = NAMES.get(name, ("", SKIP))
-        if field not in self.fields or self.names[-1] != name or not value[-1:].isdecimal():
+        if field not in self.fields or self.names[-1] != name or not value.replace(".", "", 1).isdecimal():
             return
         whole = value[-3:-2] == "." if kind == FLOAT else name == (usual_end or name) and name in ENDS
         if not whole:
@@ -302,9 +302,10 @@ def _scalar(word: str) -> Any:
     if word in ("True", "False"):
         return word == "True"
     try:
-        return int(word) if word.lstrip("-").isdecimal() else float(word)
+        value = int(word) if word.lstrip("-").isdecimal() else float(word)
     except ValueError:
         return word
+    return value if abs(value) < 1e18 else word
 
 
 def without_secrets(text: str) -> str:

@@ -22,12 +22,12 @@ from probes.engines._sglang_start import Start, capacity, warnings
 from probes.engines._unwrap import plain, unwrap
 from probes.events import Capacity, Kind, Rank, Record, Warn
 
-_RETRACTED = re.compile(r"#retracted_reqs: (\d+)(?=,)")
-_RATIO = re.compile(r"#new_token_ratio: (\d+\.\d+) -> (\d+\.\d{4})")
+_RETRACTED = re.compile(r"#retracted_reqs: (\d{1,15})(?=,)")
+_RATIO = re.compile(r"#new_token_ratio: (\d{1,12}\.\d{1,9}) -> (\d{1,6}\.\d{4})")
 _GAINED = (
-    ("tokens_gained", re.compile(r"#new_tokens_gained: (-?\d+)(?=,)")),
-    ("state_slots_gained", re.compile(r"#mamba_num_gained: (-?\d+)(?=,)")),
-    ("aborted", re.compile(r"#aborted_retracted_reqs: (\d+)(?=,)")),
+    ("tokens_gained", re.compile(r"#new_tokens_gained: (-?\d{1,15})(?=,)")),
+    ("state_slots_gained", re.compile(r"#mamba_num_gained: (-?\d{1,15})(?=,)")),
+    ("aborted", re.compile(r"#aborted_retracted_reqs: (\d{1,15})(?=,)")),
 )
 _REFUSED = re.compile(r'"POST [^"]{1,300} HTTP/1\.\d" (429|503)\b')
 _NOTHING: Sequence[Record] = ()
@@ -41,6 +41,7 @@ class Reader:
         self._heads = Heads()
         self._merge = Merger(smallest=("free_bytes",))
         self._crash: Crash | None = None
+        self._behind: list[tuple[Record, Hashable | None]] = []
         self._half: tuple[int, str, str | None, Rank | None] | None = None
         self._clipped: tuple[int, int] | None = None
         self._odd_rate: tuple[int, float, float] | None = None
@@ -127,7 +128,11 @@ class Reader:
         return _NOTHING if deadline is None or line < deadline else self._merge.due(line)
 
     def _emit(self, record: Record, key: Hashable | None = None) -> Sequence[Record]:
-        return self._merge.add(record, key if record.rank else None)
+        key = key if record.rank else None
+        if self._crash is not None:  # its record comes first, once it is whole
+            self._behind.append((record, key))
+            return _NOTHING
+        return self._merge.add(record, key)
 
     # --------------------------------------------------------------------------------------------------- batch lines
 
@@ -137,9 +142,12 @@ class Reader:
         begin = text.find("#", end, end + 40)
         if begin < 0 or text[begin : begin + 4] not in ("#run", "#new") or "obj=" in head:
             return self._due(line)
+        if head and not head.endswith("] ") and (head[0] in " \t" or '"' in head or "'" in head):
+            return self._other(line, text)  # quoted in a traceback or a message
+        stamp, rank = self._heads.read(head)
         held = _NOTHING
         if self._half is not None or self._crash is not None:
-            held = [*self._end_half(), *self._end_crash()]
+            held = [*self._end_half(), *(self._end_crash() if self._crash and self._crash.ends_with(rank) else ())]
         fields = self._shapes.read(kind, text, begin)
         if fields is None:
             fields = self._carefully(line, kind, text[begin:], text[end:begin].strip()[:1])
@@ -150,11 +158,10 @@ class Reader:
         if kind == "decode":
             self._speculation(line, fields)
         self._start.served = True
-        stamp, rank = self._heads.read(head)
         bracket = head.rfind("[")
         record = Record(line, kind, fields, stamp, rank, (), plain(text if bracket <= 0 else text[bracket:]))
         key = (kind, rank.get("DP"), text[at:]) if rank and "PP" in rank else None
-        out = self._merge.add(record, key)
+        out = self._emit(record, key)
         return [*held, *out] if held else out
 
     def _carefully(self, line: int, kind: str, body: str, after: str) -> dict[str, Any] | None:
@@ -199,11 +206,12 @@ class Reader:
         stamped = end >= 0 and (text[0] == "[" or text[:2] == "20")
         head, message = (text[: end + 2], text[end + 2 :]) if stamped else ("", text)
         at, rank = self._heads.read(head) if stamped else (None, None)
+        out: list[Record] = []
         if self._half is not None:
             joined = self._join(text)
             if joined is not None:
                 return joined
-        out: list[Record] = []
+            out.extend(self._end_half())
         if self._crash is not None:
             if not (at or rank) and self._crash.take(message):
                 return self._due(line)
@@ -293,13 +301,13 @@ class Reader:
     def _join(self, text: str) -> Sequence[Record] | None:
         """Put the next line to a message that somebody's terminal wrapped; None: it does not belong to it."""
         if self._half is None or STAMP.match(text) is not None:
-            return self._end_half() or None
+            return None
         line, begun, at, rank = self._half
         joined = f"{begun} {text.strip()[:500]}"
         told = boot.capped(boot.Line(line, joined, rank, self._start, self._accept, self._era))
         if told is None:
             if joined.count("\n") >= _WRAP_LINES or "is capped to" in text:
-                return self._end_half() or None
+                return None
             self._half = (line, joined + "\n", at, rank)
             return _NOTHING
         self._half = None
@@ -323,8 +331,9 @@ class Reader:
         """Exceptions, refused starts and requests, stops."""
         phase = "serving" if self._start.ready or self._start.served else "start"
         if Crash.opens(message, stamped=bool(at or rank)):
+            out = self._end_crash()
             self._crash = Crash(line, text, message, at, rank, phase)
-            return self._due(line)
+            return out or self._due(line)
         if (refused := _REFUSED.search(message)) is not None:
             if phase == "start":
                 return None  # a client that asks while the server is not there yet
@@ -354,5 +363,8 @@ class Reader:
         if self._crash is None:
             return _NOTHING
         crash, self._crash = self._crash, None
-        record, key = crash.done()
-        return self._emit(record, key)
+        behind, self._behind = self._behind, []
+        out = list(self._emit(*crash.done()))
+        for record, key in behind:
+            out.extend(self._emit(record, key))
+        return out

@@ -93,15 +93,17 @@ _NAMED = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exceptio
 _ARGPARSE = re.compile(r"\S{1,120}: error: ")
 
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_SIZE = r"(\d+(?:\.\d+)?) ?([KMGT]iB|B)(?![A-Za-z])"
+_SIZE = r"(\d{1,15}(?:\.\d{1,9})?) ?([KMGT]iB|B)(?![A-Za-z])"
 _WANT = re.compile(r"Tried to allocate " + _SIZE)
 _FREE = re.compile(r"of which " + _SIZE + r" is free")
-_GPU = re.compile(r"GPU (\d+) has a total capacity of " + _SIZE)
-_CPP = re.compile(r"on device (\d+) while trying to allocate (\d+) bytes \(free: (\d+), total: (\d+)\)")
+_GPU = re.compile(r"GPU (\d{1,15}) has a total capacity of " + _SIZE)
+_CPP = re.compile(
+    r"on device (\d{1,15}) while trying to allocate (\d{1,15}) bytes \(free: (\d{1,15}), total: (\d{1,15})\)"
+)
 _CPP_NAMES = ("gpu", "want_bytes", "free_bytes", "total_bytes")
-_TOKENS = re.compile(r"Try to allocate (\d+) tokens")
-_LEFT = re.compile(r"Ava(?:il|li)able (full |mamba )?tokens: (\d+)")
-_VIABLE = re.compile(r"minimum viable = (\d?\.\d+)")
+_TOKENS = re.compile(r"Try to allocate (\d{1,15}) tokens")
+_LEFT = re.compile(r"Ava(?:il|li)able (full |mamba )?tokens: (\d{1,15})")
+_VIABLE = re.compile(r"minimum viable = (\d?\.\d{1,9})")
 
 
 _HINTS: Final = (
