@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -68,7 +69,8 @@ class Bench:
 
     async def open(self) -> None:
         """Begin to watch."""
-        await self.memory.open()
+        for note in await self.memory.open({**os.environ, **self.recipe.env}):
+            self.notice("warning", note)
         works: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._ask_metrics())
         self._tasks = [asyncio.create_task(work) for work in works]
 

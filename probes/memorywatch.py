@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from probes.events import GpuReading, MemorySample
@@ -23,16 +23,17 @@ class MemoryWatch:
         self._peak = 0
         """Most bytes that a server of ours held on one GPU."""
 
-    async def open(self) -> None:
-        """Begin to watch."""
+    async def open(self, environ: Mapping[str, str]) -> tuple[str, ...]:
+        """Begin to watch the GPUs that a server with this environment sees; what is odd about that, in words."""
         loop = asyncio.get_running_loop()
 
         def put(sample: MemorySample) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended: so has the run
                 loop.call_soon_threadsafe(self._take, sample)
 
-        self._watch = await asyncio.to_thread(Watch, put, hz=2.0)
+        self._watch = await asyncio.to_thread(lambda: Watch(put, hz=2.0, environ=environ))
         self._watch.start()
+        return tuple(self._watch.visible.notes)
 
     async def close(self) -> None:
         """Stop watching."""
