@@ -71,6 +71,8 @@ class Start:
     slots_line: int = 0
     slot_context: int | None = None
     slot_context_line: int = 0
+    slot_share: bool = False
+    """The slot's context was told as `n_ctx_slot` of a new slot, which in those builds is its share of the whole."""
     unified: bool | None = None
     old_slots: dict[int, int] = field(default_factory=dict)
     auto_slots: tuple[int, bool] | None = None
@@ -91,9 +93,12 @@ _SLOTS = re.compile(
 )
 _NEW_SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d+)\s*$")
 _OLD_SLOT = re.compile(r"\bid_slot=(\d+)\b.*\bn_ctx_slot=(\d+)\b")
+_OLD_SLOTS = re.compile(r"\bn_slots=(\d+)\b")
+_OLD_BUILD = re.compile(r"\bbuild=(\d+) commit=\"?(\w+)")
+_OLDEST_SLOT = re.compile(r"-> Slot (\d+) - max context: (\d+)\s*$")
 _AUTO = re.compile(r"n_parallel is set to auto, using n_parallel = (\d+) and kv_unified = (true|false)")
 _CACHE = re.compile(r"size =\s*([\d.]+) MiB \(\s*(\d+) cells,\s*\d+ layers,\s*(\d+)(?:/\s*(\d+))? seqs\)")
-_BUFFER = re.compile(r"(\S+) +(KV|RS|model|compute|output) +buffer size +(?:=|is) +([\d.]+) MiB")
+_BUFFER = re.compile(r"(\S+) +(?:(KV|RS|model|compute|output|input) +)?buffer size +(?:=|is) +([\d.]+) MiB")
 _SELF_SIZE = re.compile(r"KV self size\s*=\s*([\d.]+) MiB")
 _RECURRENT = re.compile(r"size =\s*([\d.]+) MiB \(\s*(\d+) cells,\s*\d+ layers,\s*(\d+) seqs")
 _SETTING = re.compile(
@@ -151,7 +156,17 @@ def _server(start: Start, line: Line) -> Iterator[Said]:
                 start.unified = found[3] == "true"
             start.target_done = True
             yield "capacity", _slot_fields(start)
-    elif "new slot" in text:
+    elif line.pairs and text.startswith("initializing slots"):
+        found = _OLD_SLOTS.search(line.pairs)
+        if found:
+            start.slots, start.slots_line = int(found[1]), line.number
+            yield "capacity", _slot_fields(start)
+    elif line.pairs and text.startswith("build info"):
+        found = _OLD_BUILD.search(line.pairs)
+        if found:
+            start.version = f"b{found[1]} ({found[2]})"
+            yield "boot", {"version": start.version}
+    elif "new slot" in text or text.startswith("-> Slot "):
         yield from _new_slot(start, line)
     elif "n_parallel is set to auto" in text:
         found = _AUTO.match(text)
@@ -164,6 +179,8 @@ def _server(start: Start, line: Line) -> Iterator[Said]:
             start.model = found[1]
             version = {"version": start.version} if start.version else {}
             yield "boot", {"model": found[1], **version}
+    elif text.startswith("loading draft model"):
+        _draft(start, line)
     elif "warming up the model" in text:
         start.target_done = True
     elif "build" in text or line.label in {"build", "version"}:
@@ -187,16 +204,20 @@ def _slot_fields(start: Start) -> dict[str, Any]:
 
 
 def _new_slot(start: Start, line: Line) -> Iterator[Said]:
+    oldest = _OLDEST_SLOT.match(line.message)
     found = _NEW_SLOT.search(line.message)
     slot = re.search(r"id\s+(\d+) \|", line.message)
     if found and slot:
         number, tokens = int(slot[1]), int(found[1])
+    elif oldest:
+        number, tokens = int(oldest[1]), int(oldest[2])
     else:
         old = _OLD_SLOT.search(line.pairs)
         if not old:
             return
         number, tokens = int(old[1]), int(old[2])
     start.old_slots[number] = line.number
+    start.slot_share = "n_ctx_slot" in line.body
     if start.slot_context is None:
         start.slot_context, start.slot_context_line = tokens, line.number
     yield from ()
@@ -241,14 +262,14 @@ def _buffers(start: Start, line: Line) -> Iterator[Said]:
     if not found:
         return
     size = round(float(found[3]) * MIB)
-    if found[2] == "model":
+    if found[2] == "model" or (found[2] is None and line.label == "llm_load_tensors"):
         if start.drafting:
             start.draft_weights += size
         else:
             start.weights += size
             start.weights_line = line.number
         yield "weights", {"device": found[1], "weights_bytes": size, "draft": start.drafting}
-    elif found[2] in {"compute", "output"}:
+    elif found[2] in {"compute", "output", "input"}:
         _here(start, line).working += size
 
 
@@ -287,11 +308,15 @@ def _recurrent(start: Start, line: Line) -> Iterator[Said]:
         yield "pool", {"state_slots": int(found[2]), "state_bytes": size}
 
 
+def _draft(start: Start, line: Line) -> None:
+    start.drafting = start.target_done = True
+    start.draft_loaded = line.number
+
+
 def _speculator(start: Start, line: Line) -> Iterator[Said]:
     text = line.message
     if text.startswith(("loading draft model", "creating MTP draft context")):
-        start.drafting = start.target_done = True
-        start.draft_loaded = line.number
+        _draft(start, line)
     elif text.startswith("adding speculative implementation"):
         found = _IMPLEMENTATION.match(text)
         if found:

@@ -59,9 +59,10 @@ def _pool(start: Start, found: dict[str, Any], lines: dict[str, int], explain: l
     lanes, each, unified = found.get("lanes"), start.slot_context, _unified(start)
     held = cells(start.target)
     total = start.target.settings.get("n_ctx") if start.target else None
+    size = held or total
     pool: tuple[int, int] | None = None
     if unified and each is not None:
-        pool = held or total or (each, start.slot_context_line)
+        pool = size or (each, start.slot_context_line)
         explain.append(
             f"{lanes or 'The'} slots share one pool of {pool[0]:,} tokens (kv_unified): each may use all of it, so the "
             f"{each:,} of a slot is a cap and not a share. Nothing is promised at admission: when the pool fills up, "
@@ -73,6 +74,9 @@ def _pool(start: Start, found: dict[str, Any], lines: dict[str, int], explain: l
             f"The pool is {lanes} × {each:,} = {pool[0]:,} tokens: each slot has {each:,} of its own and can't borrow. "
             f"A request may hold at most {each:,} tokens, prompt and output together."
         )
+    elif unified is None and size is not None and lanes and each and size[0] == lanes * each:
+        pool = size
+        explain.append(f"The cache holds {lanes} × {each:,} = {lanes * each:,} tokens: a slot takes at most {each:,}.")
     elif unified is None and held is not None:
         pool = held
         explain.append(f"The cache holds {held[0]:,} tokens.")
@@ -91,7 +95,7 @@ def _pool(start: Start, found: dict[str, Any], lines: dict[str, int], explain: l
 
 def _owned_slots(start: Start) -> bool:
     """Before one pool for all slots existed, the log said `n_ctx_slot` of each slot without any word on sharing."""
-    return start.slots is not None and start.slot_context_line != start.slots_line and not start.auto_slots
+    return start.slots is not None and start.slot_share and not start.auto_slots
 
 
 def _bytes(start: Start, found: dict[str, Any], lines: dict[str, int], explain: list[str]) -> None:

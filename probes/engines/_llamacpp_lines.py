@@ -37,7 +37,8 @@ _STAMP = re.compile(
 _GLUED = re.compile(r"(?<![\d.])(?=\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} [IWED] )")
 _LEVEL = re.compile(r"([IWED]) (?=(?:slot|srv|que|res|spec|cmn) |\w+: )")
 _LABEL = re.compile(r"(?:(slot|srv|que|res|spec|cmn)\s+)?([~\w:<>]+(?:\(\))?): ?")
-_OLD = re.compile(r"(INFO|WARN|WARNING|ERR|ERROR|VERB|DEBUG)\s*\[\s*([\w~]+)\] (.*)")
+_OLD = re.compile(r"\s*(INFO|WARN|WARNING|ERR|ERROR|VERB|DEBUG)\s*\[\s*([\w~]+)\] (.*)")
+_OWN_JSON = re.compile(r'\{"(?:type|tid|timestamp)":.{0,400}?"(?:msg|message|data)":')
 _OLD_TAIL = re.compile(r"\s*\| (tid=.*)")
 
 
@@ -50,13 +51,13 @@ def pieces(text: str) -> Sequence[Piece]:
             child, text = found[1], text[found.end() :]
     if "\r" not in text and "\x1b" not in text and (text[:1].isspace() or _STAMP.match(text)):
         return _unglued(text, child)
-    if text.startswith('{"type":'):
+    if text.startswith('{"') and _OWN_JSON.match(text):
         return list(_json(text, child))
     wrapped = _ANY_CHILD.search(text) if not child and "] " in text else None
     child = wrapped[1] if wrapped else child
     found_pieces: list[Piece] = []
     for part in unwrap(text):
-        if part.startswith('{"type":'):
+        if part.startswith('{"') and _OWN_JSON.match(part):
             found_pieces.extend(_json(part, child))
         else:
             found_pieces.extend(_unglued(part, child))
@@ -90,6 +91,9 @@ def _json(text: str, child: str) -> Iterator[Piece]:
         entry = json.loads(text)
     except (ValueError, RecursionError):
         yield child, text, None, "?"
+        return
+    if isinstance(entry, dict) and isinstance(entry.get("function"), str):
+        yield child, _old_json(entry), None, ""
         return
     if not isinstance(entry, dict) or entry.get("type") != "log" or not isinstance(entry.get("msg"), str):
         return
@@ -130,6 +134,13 @@ class Skipper:
         return known
 
 
+def _old_json(entry: dict[str, object]) -> str:
+    """The 2024 form as JSON (`--log-format json`), put as that form's text: level, function, message, pairs."""
+    text = entry.get("msg", entry.get("message", ""))
+    pairs = " ".join(f"{key}={value}" for key, value in entry.items() if isinstance(value, (int, float, bool)))
+    return f"{entry.get('level', 'INFO')} [ {entry['function']}] {text} | tid={entry.get('tid', '')} {pairs}"
+
+
 def take_apart(number: int, child: str, body: str, t: float | None, level: str) -> Line:
     """Label and message of a body; a body without a label has an empty one."""
     found = _LABEL.match(body)
@@ -155,7 +166,7 @@ _SURE = re.compile(
     r"|llama_(?:kv_cache|context|model_loader|new_context_with_model|memory_recurrent|print_timings|model_load)\w*: "
     r"|(?:cmn|spec|que)\s+\S+: |print_timings\] |ggml_(?:backend|cuda|vulkan|metal|gallocr)\w*: "
     r"|prompt eval time\s*=\s*[\d.]+ ms|failed to find free space in the KV cache|draft acceptance(?: rate)? = "
-    r"|error while handling argument \"|GGML_ASSERT\(|llama_server: |server_main: "
+    r"|error while handling argument \"|^error: invalid argument: -|GGML_ASSERT\(|llama_server: |server_main: "
 )
 
 

@@ -26,8 +26,8 @@ _BOOT_LABELS = (
     "sched_reserve", "llama_memory_recurrent", "spec ", "common_specu", "graph_reserve", "llama_build_graph",
 )  # fmt: skip
 _BOOT_WORDS = (
-    "n_slots", "n_parallel is set", "loading model '", "warming up", "build", "not supported", "disabl", "capping",
-    "reduced", "ignor", "forc", "no effect", "falling back", "overrid",
+    "n_slots", "initializing slots", "new slot", "n_parallel is set", "loading model '", "loading draft", "warming up",
+    "build", "not supported", "disabl", "capping", "reduced", "ignor", "forc", "no effect", "falling back", "overrid",
 )  # fmt: skip
 _NO_EVENT = frozenset({
     "res send", "set_embeddings", "llama_model_loader", "print_info", "load", "srv log_server_r", "llm_load_print_meta",
@@ -63,6 +63,7 @@ class Server:
         start, done = self.start, self.requests
         found = [*sizes.identities(start), *sizes.speculation(start), *self.incidents.warnings]
         found.extend(Warn(number, CLIPPED) for number in done.clipped)
+        found.extend(Warn(number, text) for number, text in done.cut)
         if start.speculators and done.finished >= 3 and not done.drafted:
             kinds = ", ".join(start.speculators)
             found.append(Warn(start.line, f"{done.finished} requests and nothing drafted by {kinds}"))
@@ -237,6 +238,8 @@ class Reader:
             yield from requests.bare_line(server.requests, line, text)
         elif text.startswith("statistics "):
             yield from requests.statistics(line._replace(message=text))
+        elif text.startswith("-> Slot "):
+            yield from self._boot(server, line._replace(message=text))
         elif _SPOKEN.match(text) or (line.level in {"E", "W"} and line.t is not None):
             yield from self._loud(server, line._replace(message=text))
 

@@ -78,6 +78,8 @@ class Requests:
     awaiting: int | None = None
     """Task of an open block whose release is past: the first line that isn't the block's ends it."""
     deferred: set[int] = field(default_factory=set)
+    cut: list[tuple[int, str]] = field(default_factory=list)
+    """Requests that the server shortened in silence: line and words."""
     clipped: list[int] = field(default_factory=list)
     finished: int = 0
     drafted: int = 0
@@ -115,6 +117,10 @@ def slot_line(state: Requests, line: Line) -> Iterator[Record]:
         _prompt(state, task, text)
     elif text.startswith("prompt processing"):
         yield from _progress(state, line, task, slot, text)
+    elif text.startswith(("input truncated", "slot context shift")):
+        if len(state.cut) < HELD_MAX:
+            state.cut.append((line.number, f"task {task}: the prompt or its beginning was cut away: {text[:200]}"))
+        state.prompts.setdefault(task, {})["shortened"] = True
     elif text.startswith("processing task"):
         state.deferred.discard(task)
 
