@@ -23,7 +23,7 @@ from probes.engines._ninfer_text import (
     number,
     rate,
 )
-from probes.engines._ninfer_trouble import hint, outcome
+from probes.engines._ninfer_trouble import cut_code, hint, outcome
 from probes.events import Kind
 
 Found = tuple[Kind, dict[str, Any]]
@@ -230,11 +230,12 @@ def _failed(parts: list[str], during: str, fields: dict[str, Any]) -> Found:
     name = str(fields.get("protocol", "-"))
     skip = re.compile(rf"HTTP \d{{3}}|request \S+|{re.escape(name)}(?: .*)?|{_GAUGE.pattern}")
     words = [part for part in parts[1:] if not skip.fullmatch(part)]
-    if status is None and not words:
+    # Where there is no code, the class of the error is printed, so a line without either is cut.
+    if not words or cut_code(words[0]) or "HTTP 000".startswith(re.sub(r"\d", "0", words[0])):
         raise Clipped
-    code = words[-1] if words else ""
+    code = words[0]
     fields["code"] = code.replace(" ", "_")
-    fields["reason"] = f"{code or 'failed'} during {during}" + (f" (HTTP {status})" if status else "")
+    fields["reason"] = f"{code} during {during}" + (f" (HTTP {status})" if status else "")
     if advice := hint(code):
         fields["hint"] = advice
     kind, fields["outcome"] = outcome(code, status, refused=fields["phase"] == "rejected")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from probes.engines._ninfer_text import NUMBER, Clipped, duration_ms, number, rate
-from probes.engines._ninfer_trouble import hint
+from probes.engines._ninfer_trouble import cut_code, hint
 from probes.events import Kind
 
 Found = tuple[Kind, dict[str, Any]]
@@ -119,6 +119,8 @@ def _done(rest: str) -> dict[str, Any]:
 
 def _error(text: str, fields: dict[str, Any]) -> Found:
     code = re.split(r"[:|]", text, maxsplit=1)[0].strip().replace("_", " ")
+    if not code or cut_code(code):
+        raise Clipped
     client = any(word in code for word in ("context length", "invalid", "not supported", "not found", "disabled"))
     fields |= {"phase": "failed", "reason": text or "failed", "outcome": "rejected" if client else "error"}
     if advice := hint(code):

@@ -63,7 +63,7 @@ def weights(start: Start, number: int, text: str) -> Found:
     """`weights ready | 18.9 GiB | 2.9s | 6.59 GiB/s`."""
     fields: Fields = {}
     for part in clauses(text)[1:]:
-        if re.fullmatch(BYTES, part):
+        if re.fullmatch(BYTES, part) and not fields:
             fields["weights_bytes"] = start.weights_bytes = size(part)
             start.weights_line = number
         elif re.fullmatch(DURATION, part):
@@ -138,7 +138,9 @@ def startup_failed(start: Start, number: int, text: str) -> Found:
     """`startup failed | PHASE | 2.1s`: the reason is on the next line, if that is still written."""
     del number
     parts = clauses(text)
-    start.failed_phase = parts[1] if len(parts) > 1 else None
+    if len(parts) < 3 or not re.fullmatch(DURATION, parts[-1]):
+        raise Clipped
+    start.failed_phase = parts[1]
     return broken(start, cause(text))
 
 

@@ -42,6 +42,14 @@ def hint(code: str) -> str:
     return CODES.get(code, ("", ""))[1]
 
 
+_PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "openai-input-tokens", "anthropic-count-tokens")
+
+
+def cut_code(text: str) -> bool:
+    """Whether a line's last words are the beginning of a code or protocol that goes on."""
+    return any(known.startswith(text) and known != text for known in (*CODES, *_PROTOCOLS)) and text not in CODES
+
+
 def outcome(code: str, status: int | None, *, refused: bool) -> tuple[Kind, str]:
     """Whether a failed request was turned away (`reject`) or something broke (`error`), and its outcome's name.
 
