@@ -7,7 +7,7 @@ or damaged line: the whole line is left out (`Clipped`), since a torn number loo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from probes.engines._ninfer_text import (
@@ -38,22 +38,26 @@ _REPORT = {
 }
 _GAUGE = re.compile(rf"([a-z][a-z -]*[a-z]) ({COUNT})")
 _PART = re.compile(rf"(prefill|decode-ready|[a-z-]+) ({COUNT})")
-_DONE = {
-    "prompt": re.compile(rf"prompt ({COUNT})"),
-    "output": re.compile(rf"output ({COUNT})"),
-    "cache": re.compile(rf"cache ({COUNT})(?: \(({PERCENT})(?:, ([^()]+))?\))?"),
-    "TTFT": re.compile(rf"TTFT ({DURATION})"),
-    "total": re.compile(rf"total ({DURATION})"),
-    "queue": re.compile(rf"queue ({DURATION})"),
-    "prefill": re.compile(rf"prefill ({RATE})"),
-    "decode": re.compile(rf"decode ({RATE})"),
+_DONE: dict[str, tuple[re.Pattern[str], str, Callable[[str], float | None]]] = {
+    "prompt": (re.compile(rf"prompt ({COUNT})"), "prompt_tokens", count),
+    "output": (re.compile(rf"output ({COUNT})"), "output_tokens", count),
+    "cache": (re.compile(rf"cache ({COUNT})(?: \(({PERCENT})(?:, ([^()]+))?\))?"), "cached_tokens", count),
+    "TTFT": (re.compile(rf"TTFT ({DURATION})"), "ttft_ms", duration_ms),
+    "total": (re.compile(rf"total ({DURATION})"), "total_ms", duration_ms),
+    "queue": (re.compile(rf"queue ({DURATION})"), "queue_ms", duration_ms),
+    "prefill": (re.compile(rf"prefill ({RATE})"), "prompt_tps", rate),
+    "decode": (re.compile(rf"decode ({RATE})"), "gen_tps", rate),
 }
+"""By label: the clause's shape, the field that its first figure goes to, and how that figure is read."""
 _ACCEPTED = re.compile(rf"(\w+) accepted ({COUNT})/({COUNT}) \((\d+(?:\.\d+)?) ?%\)")
 _FINISH = re.compile(r"output limit|context capacity|stop token|stop string|cancelled|none|tool calls (\d+)")
 _REQUEST = re.compile(r"req#(\d+) (started|done|(\w+) during ([\w -]+)|response failed during ([\w -]+))$")
 _STATUS = re.compile(r"HTTP (\d{3})$")
 _MAX_OUTPUT = re.compile(rf"max output ({COUNT})$")
 _BARE_NUMBER = re.compile(r"[a-z -]+ [\d,]+$")
+_INTERVAL = re.compile(DURATION)
+_OPEN_END = re.compile(r"(?:prompt|output) |cache [^(]*$")
+"""What a `done` line cannot end in: the figure would be torn."""
 
 
 def report(text: str) -> tuple[dict[str, Any], str | None]:
@@ -65,7 +69,7 @@ def report(text: str) -> tuple[dict[str, Any], str | None]:
     parts = clauses(text)[1:]
     found: dict[str, Any] = {}
     for part in parts:
-        label = part.split(" ", 1)[0]
+        label = part.partition(" ")[0]
         shape = _REPORT.get(label)
         if shape is None:
             _gauge(part, found, last=part is parts[-1])
@@ -112,7 +116,7 @@ def _gauge(part: str, found: dict[str, Any], *, last: bool) -> None:
     """Clauses such as `materializing 1`, also ones that newer builds add; the interval's length."""
     if match := _GAUGE.fullmatch(part):
         found.setdefault(match[1].replace(" ", "_").replace("-", "_"), count(match[2]))
-    elif re.fullmatch(DURATION, part):
+    elif _INTERVAL.fullmatch(part):
         if (length := duration_ms(part)) is not None:
             found["interval_ms"] = length
     elif last and (not any(c.isdigit() for c in part) or part[0].isdigit()):
@@ -170,27 +174,25 @@ def _started(parts: list[str], fields: dict[str, Any]) -> dict[str, Any]:
 def _done(parts: list[str], fields: dict[str, Any]) -> dict[str, Any]:
     _protocol(parts[1:2], fields)
     for part in parts[1:]:
-        if match := _ACCEPTED.fullmatch(part):
+        shape = _DONE.get(part.partition(" ")[0])
+        if shape is not None and (match := shape[0].fullmatch(part)):
+            value = shape[2](match[1])
+            if value is not None:
+                fields[shape[1]] = value
+            if shape[1] == "cached_tokens" and match[3]:
+                fields["cache_path"] = match[3]
+        elif match := _ACCEPTED.fullmatch(part):
             fields |= drafts(count(match[3]), count(match[2]))
             fields["accept_rate_printed"] = round(number(match[4]) / 100, 6)
             fields["spec_backend"] = match[1]
-            continue
-        if finish := _FINISH.fullmatch(part):
-            fields["finish"] = "tool calls" if finish[1] else part
-            if finish[1]:
-                fields["tool_calls"] = int(finish[1])
-            continue
-        label = part.split(" ", 1)[0]
-        if shape := _DONE.get(label):
-            match = shape.fullmatch(part)
-            if match is None:
-                raise Clipped
-            _told(label, match, fields)
-        elif " accepted" in part:
+        elif match := _FINISH.fullmatch(part):
+            fields["finish"] = "tool calls" if match[1] else part
+            if match[1]:
+                fields["tool_calls"] = int(match[1])
+        elif shape is not None or " accepted" in part:
             raise Clipped
     last = parts[-1]
-    unfinished = not any(c.isdigit() for c in last) and not last.endswith("n/a")
-    if unfinished or last.startswith(("prompt ", "output ")) or re.match(r"cache [^(]*$", last):
+    if (not any(c.isdigit() for c in last) and not last.endswith("n/a")) or _OPEN_END.match(last):
         raise Clipped
     return fields
 
@@ -201,23 +203,6 @@ def drafts(drafted: int, accepted: int) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {"drafted": drafted, "accepted": accepted}
     return found | ({"accept_rate": accepted / drafted} if drafted else {})
-
-
-def _told(label: str, match: re.Match[str], fields: dict[str, Any]) -> None:
-    if label in {"TTFT", "total", "queue"}:
-        value = duration_ms(match[1])
-        if value is not None:
-            fields[{"TTFT": "ttft_ms", "total": "total_ms", "queue": "queue_ms"}[label]] = value
-    elif label in {"prefill", "decode"}:
-        speed = rate(match[1])
-        if speed is not None:
-            fields["prompt_tps" if label == "prefill" else "gen_tps"] = speed
-    else:
-        fields[{"prompt": "prompt_tokens", "output": "output_tokens", "cache": "cached_tokens"}[label]] = count(
-            match[1]
-        )
-        if label == "cache" and match[3]:
-            fields["cache_path"] = match[3]
 
 
 def _failed(parts: list[str], during: str, fields: dict[str, Any]) -> Found:

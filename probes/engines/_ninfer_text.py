@@ -17,6 +17,7 @@ DURATION = r"(?:n/a|\d+h \d+m(?: [\d.]+s)?|\d+m \d+(?:\.\d+)?s|\d[\d,]*(?:\.\d+)
 PERCENT = r"\d+(?:\.\d+)? ?%"
 
 _PART = re.compile(r"(\d[\d,]*(?:\.\d+)?) ?(h|ms|m|us|\u00b5s|s)")
+_ONE = re.compile(r"(\d+(?:\.\d+)?) ?(s|ms|us|\u00b5s)")
 _SCALE = {"h": 3_600_000.0, "m": 60_000.0, "s": 1000.0, "ms": 1.0, "us": 0.001, "\u00b5s": 0.001}
 _RATE = re.compile(rf"({NUMBER})([kMG]?)")
 _KILO = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
@@ -36,6 +37,8 @@ def number(text: str) -> float:
 
 def duration_ms(text: str) -> float | None:
     """`437 us`, `4.21 ms`, `14.0s`, `2m 5.3s`, `1h 12m` in milliseconds; None for `n/a`."""
+    if one := _ONE.fullmatch(text):
+        return round(float(one[1]) * _SCALE[one[2]], 6)
     parts = _PART.findall(text)
     if not parts:
         return None
@@ -132,8 +135,8 @@ class Clipped(ValueError):  # noqa: N818  (what is known of the line, not a fail
 
 
 def clauses(text: str) -> list[str]:
-    """`a | b | c` as its parts, trimmed. Raises `Clipped` when the line ends in a bar."""
-    parts = [part.strip() for part in text.split(" | ")]
-    if parts[-1] == "" or parts[-1].endswith("|"):
+    """`a | b | c` as its parts. Raises `Clipped` when the line ends in a bar."""
+    parts = text.rstrip().split(" | ")
+    if not parts[-1] or parts[-1][-1] == "|":
         raise Clipped
     return parts
