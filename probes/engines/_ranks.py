@@ -69,7 +69,7 @@ class Merger:
         self._by_key: dict[Hashable, _Open] = {}
         self._recent: OrderedDict[Hashable, _Open] = OrderedDict()
         self.deadline: int | None = None
-        """The line from which `due` has something to release; None while nothing is held."""
+        """The line from which `due` releases something whatever the stamps; None while nothing is held."""
 
     def add(self, record: Record, key: Hashable | None = None) -> Sequence[Record]:
         """Take a record; give those that are complete now. `key` None: this record has no copies."""
@@ -89,9 +89,9 @@ class Merger:
         self._set_deadline()
         return out
 
-    def due(self, line: int) -> Sequence[Record]:
-        """What is complete because `line` has been reached."""
-        return self._release(line, None)
+    def due(self, line: int, at: str | None = None) -> Sequence[Record]:
+        """What is complete because `line`, stamped `at` if that is known, has been reached."""
+        return self._release(line, second_of_day(at))
 
     def flush(self) -> Sequence[Record]:
         """Everything that is held. Copies that come later are still known as copies."""

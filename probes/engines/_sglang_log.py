@@ -119,13 +119,12 @@ class Reader:
         if at >= 0:
             return self._batch(line, text, at, at + 13, "prefill")
         if '" 200' in text and "INFO: " in text:
-            return self._due(line)
+            return self._due(line, text)
         return self._other(line, text)
 
-    def _due(self, line: int) -> Sequence[Record]:
-        """What can be let go because this line has been reached."""
-        deadline = self._merge.deadline
-        return _NOTHING if deadline is None or line < deadline else self._merge.due(line)
+    def _due(self, line: int, text: str) -> Sequence[Record]:
+        """What can be let go because this line has been reached, or its stamp `[2026-01-01 hh:mm:ss`."""
+        return _NOTHING if self._merge.deadline is None else self._merge.due(line, text[12:20])
 
     def _emit(self, record: Record, key: Hashable | None = None) -> Sequence[Record]:
         key = key if record.rank else None
@@ -141,7 +140,7 @@ class Reader:
         head = text[:at]
         begin = text.find("#", end, end + 40)
         if begin < 0 or text[begin : begin + 4] not in ("#run", "#new") or "obj=" in head:
-            return self._due(line)
+            return self._due(line, text)
         if head and not head.endswith("] ") and (head[0] in " \t" or '"' in head or "'" in head):
             return self._other(line, text)  # quoted in a traceback or a message
         stamp, rank = self._heads.read(head)
@@ -214,11 +213,11 @@ class Reader:
             out.extend(self._end_half())
         if self._crash is not None:
             if not (at or rank) and self._crash.take(message):
-                return self._due(line)
+                return self._due(line, text)
             if self._crash.ends_with(rank):
                 out.extend(self._end_crash())
         found = self._read(line, text, message, at, rank)
-        out.extend(found if found is not None else self._due(line))
+        out.extend(found if found is not None else self._due(line, text))
         return out
 
     def _read(self, line: int, text: str, message: str, at: str | None, rank: Rank | None) -> Sequence[Record] | None:
@@ -238,7 +237,9 @@ class Reader:
             return self._retraction(line, text, message, at, rank)
         if "fired up and ready to roll" in message:
             self._start.ready = True
-            return self._emit(Record(line, "ready", {}, at, rank, (), plain(text)))
+            out = [*self._end_crash(), *self._merge.flush()]  # every rank is through with its start
+            out.extend(self._emit(Record(line, "ready", {}, at, rank, (), plain(text))))
+            return out
         if "Tree cache initialized" in message:
             boot.tree_cache(self._line(line, "", message, rank))
         for note in boot.NOTES:
@@ -333,7 +334,7 @@ class Reader:
         if Crash.opens(message, stamped=bool(at or rank)):
             out = self._end_crash()
             self._crash = Crash(line, text, message, at, rank, phase)
-            return out or self._due(line)
+            return out or self._due(line, text)
         if (refused := _REFUSED.search(message)) is not None:
             if phase == "start":
                 return None  # a client that asks while the server is not there yet

@@ -215,9 +215,10 @@ def _explain(start: Start, values: dict[str, Any]) -> list[str]:
     if tokens is not None:
         size = f" in {_gib(values['kv_bytes'])}" if "kv_bytes" in values else ""
         pages = f" = {values['pages']:,} pages of {values['page_tokens']}" if values.get("page_tokens", 1) > 1 else ""
+        ranks = " on each rank (tensor-parallel ranks hold parts of the same tokens)" if len(start.ranks) > 1 else ""
         out.append(
-            f"The KV pool holds {tokens:,} tokens{pages}{size} on each rank; tensor-parallel ranks hold parts of the "
-            "same tokens, and a draft model's pool repeats the number: neither is added."
+            f"The KV pool holds {tokens:,} tokens{pages}{size}{ranks}; a draft model's pool repeats the number and is "
+            "not added."
         )
         out.append(
             "Admission sets an estimate of the running requests' further output aside, so requests can wait while the "

@@ -102,7 +102,7 @@ _CPP = re.compile(
 )
 _CPP_NAMES = ("gpu", "want_bytes", "free_bytes", "total_bytes")
 _TOKENS = re.compile(r"Try to allocate (\d{1,15}) tokens")
-_LEFT = re.compile(r"Ava(?:il|li)able (full |mamba )?tokens: (\d{1,15})")
+_LEFT = re.compile(r"Ava(?:il|li)able (?:(full|mamba) ?)?(?:tokens)?: (\d{1,15})")
 _VIABLE = re.compile(r"minimum viable = (\d?\.\d{1,9})")
 
 
@@ -148,7 +148,7 @@ def details(text: str) -> dict[str, Any]:
             lambda m: dict(zip(("gpu", "want_bytes", "free_bytes", "total_bytes"), map(int, m.groups()), strict=True)),
         ),
         (_TOKENS, lambda m: {"want_tokens": int(m[1])}),
-        (_LEFT, lambda m: {"available_slots" if m[1] == "mamba " else "available_tokens": int(m[2])}),
+        (_LEFT, lambda m: {"available_slots" if m[1] == "mamba" else "available_tokens": int(m[2])}),
         (_VIABLE, lambda m: {"minimum_fraction": float(m[1])}),
     )
     for pattern, read in readers:
