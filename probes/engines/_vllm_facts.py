@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from probes.engines._vllm_flags import SPELLINGS, canonical, size
+from probes.engines._vllm_flags import SPELLINGS, canonical, command, size
 from probes.engines._vllm_knobs import KNOBS, SPEC
 from probes.events import FlagsInForce, Record
 from probes.recipe import Recipe
@@ -200,7 +201,8 @@ def in_force(
 ) -> FlagsInForce:
     """Flags asked against flags in force: the engine's config line for the depth, the flag echo for the rest.
 
-    The echo tells what was set; the config line, /v1/models and cache_config_info tell what came of it.
+    The echo tells what was set to something else than the default; the config line, /v1/models and cache_config_info
+    tell what came of it. A flag that is missing in the echo therefore has its default, which is what was asked.
     """
     asked = _asked(recipe, settings)
     told: dict[str, Any] = {}
@@ -225,7 +227,7 @@ def in_force(
                 proven = False
                 notes.append(f"asked for depth {depth}, in force is {real}")
     for name, value in asked.items():
-        if name == "draft_depth" or name.startswith("draft:"):
+        if name == "draft_depth":
             continue
         real = _real_value(name, told, echo)
         if real is not None:
@@ -233,9 +235,12 @@ def in_force(
             if not _same(value, real):
                 proven = False
                 notes.append(f"{name}: asked for {value}, in force is {real}")
-        elif echo:
+        elif not echo:
             proven = False
-            notes.append(f"{name}: asked for {value}, the server does not echo it")
+            notes.append(f"{name}: asked for {value}, the log has no echo of the flags")
+    if depth and (other := _spec_differs(recipe, settings, depth, echo)):
+        proven = False
+        notes += other
     for name in ("version", "kv_pool_tokens", "spec_algorithm"):
         if told.get(name) is not None:
             force[name] = told[name]
@@ -259,6 +264,20 @@ def _asked(recipe: Recipe, settings: Mapping[str, Any]) -> dict[str, Any]:
         off = name.startswith("no_") and value is True
         found[name.removeprefix("no_") if off else name] = False if off else value
     return found
+
+
+def _spec_differs(recipe: Recipe, settings: Mapping[str, Any], depth: int, echo: Mapping[str, Any]) -> list[str]:
+    """Where the echoed speculative config is not the one that was sent."""
+    real = echo.get("speculative_config")
+    if not isinstance(real, Mapping):
+        return []
+    argv = command(recipe, settings, depth, 0)
+    sent = json.loads(argv[argv.index(SPEC) + 1])
+    return [
+        f"speculative config {key}: asked for {value}, in force is {real.get(key)}"
+        for key, value in sent.items()
+        if not _same(value, real.get(key))
+    ]
 
 
 def _from_replies(replies: Mapping[str, Any]) -> dict[str, Any]:
@@ -305,6 +324,8 @@ def _real_value(name: str, told: Mapping[str, Any], echo: Mapping[str, Any]) -> 
 
 def _same(asked: Any, real: Any) -> bool:
     """Equal as vLLM means it: 64M is 67,108,864, `half` is float16, `True` the label is true."""
+    if isinstance(real, list) and not isinstance(asked, list):
+        real = real[0] if len(real) == 1 else real
     if asked == real or str(asked).lower() == str(real).lower():
         return True
     same_names = {"half": "float16", "float": "float32", "auto": None}

@@ -121,7 +121,9 @@ class Failures:
 
     def _judge(self, line: int, piece: Piece, found: trouble.Trouble) -> Sequence[Failure]:
         """Keep a cause once; hold a consequence back until it is clear that no cause comes."""
-        fields: dict[str, Any] = {"reason": found.reason} | ({"hint": found.hint} if found.hint else {})
+        fields: dict[str, Any] = {"cause": found.cause, "reason": found.reason}
+        if found.hint:
+            fields["hint"] = found.hint
         fields |= found.extras
         key = found.kind + _DIGITS.sub("#", found.reason)
         if found.consequence:

@@ -71,6 +71,7 @@ def command(recipe: Recipe, settings: Mapping[str, Any], depth: int | None, port
             if spec is not None:
                 spec[option.removeprefix(SPEC + ".")] = checked
         elif option != "--per-request-spec-decode-metrics" or depth != 0:
+            options.pop(_twin(option), None)
             options[option] = checked
     _check(options, version)
     argv = [*_launch(recipe.binary), "serve", recipe.model, "--host", recipe.host, "--port", str(port)]
@@ -80,6 +81,11 @@ def command(recipe: Recipe, settings: Mapping[str, Any], depth: int | None, port
         _check_spec(spec, depth, version)
         argv += [SPEC, json.dumps(spec, ensure_ascii=False)]
     return argv
+
+
+def _twin(option: str) -> str:
+    """`--no-X` for `--X` and the other way round: setting one takes the other away."""
+    return f"--{option[5:]}" if option.startswith("--no-") else f"--no-{option.removeprefix('--')}"
 
 
 def _launch(binary: str) -> list[str]:

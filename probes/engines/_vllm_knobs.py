@@ -74,7 +74,8 @@ SERVER: tuple[Knob, ...] = (
     Knob("policy", "--scheduling-policy", "choice", None, choices=("fcfs", "priority"), changes=("policy",)),
     Knob("async_scheduling", "--async-scheduling", "bool", None, changes=("speed", "policy")),
     Knob(
-        "stream_interval", "--stream-interval", "int", None, low=1, changes=("policy",), rule="tokens a chunk, 1 or more",
+        "stream_interval", "--stream-interval", "int", None, low=1, changes=("policy",),
+        rule="tokens a chunk, 1 or more",
     ),
     Knob(
         "queue_max", "--max-num-queued-reqs", "int", None, low=1, changes=("policy",),

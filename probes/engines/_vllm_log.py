@@ -10,7 +10,9 @@ throughput: `prefix_hit_rate external_hit_rate mm_hit_rate deferred swapped cpu_
 spec: `accepted_tps drafted_tps`, V0: `cumulative total_accepted total_drafted total_emitted draft_depth`;
 prefill/decode (iteration lines): `iteration scheduled_tokens step_ms dummy kv_usage`;
 preempt (V0 only): `preempted`; oom: `tried_bytes free_bytes total_bytes wanted_bytes gpu`; error: `fitting_model_len`;
-reject: `status`; reject, preempt, oom, crash, error, exit: `reason`, and `hint` where a cure is known.
+reject: `status`; reject, preempt, oom, crash, error, exit: `reason`, and `hint` where a cure is known;
+oom, crash, error: `cause`, one of `fraction_too_low fraction_too_high memory_busy bad_flag port_in_use model_not_found
+no_gpu disk_full missing_package kernel ranks exception consequence died`.
 """
 
 from __future__ import annotations
@@ -95,6 +97,7 @@ class Reader:
         self._engine_of: dict[str, Rank | None] = {}
         self._merger = Merger(smallest=("kv_bytes", "free_bytes"))
         self._failures = Failures()
+        self._last_size = ("", "")
 
     # ------------------------------------------------------------------------------------------------ the protocol
 
@@ -105,7 +108,7 @@ class Reader:
             return () if due is None or line < due else self._merger.due(line)
         if "HTTP/1." in text and not self._failures.open:
             end = text.find('" 2', text.find("HTTP/1."))
-            if end > 0 and len(text) - end < 20:
+            if end > 0 and len(text) - end < 20 and "] " not in text:
                 return ()
         out: list[Record] = []
         for piece in pieces(text):
@@ -268,7 +271,8 @@ class Reader:
             if self._stopping:
                 return ()
             self._stopping, self._ready = True, False
-            return self._record(line, "exit", {"reason": "the server was asked to stop"}, piece)
+            why = "the server stopped after a failure" if self._failures.any else "the server was asked to stop"
+            return self._record(line, "exit", {"reason": why}, piece)
         failed = self._failures.take(line, piece)
         if failed is not None:
             return self._told(failed)
@@ -278,8 +282,9 @@ class Reader:
         out: list[Record] = []
         echoed = is_args(message)
         if echoed or message.startswith("Initializing a"):
-            again = echoed and self._seen_start and message == self._start.echo and not self._ready
-            if again:
+            # Several API servers of one start echo the same; a restart loop does too, but only after trouble.
+            untouched = not (self._ready or self._stopping or self._failures.any or self._start.version)
+            if echoed and message == self._start.echo and untouched:
                 return ()
             if self._ready or self._stopping or self._failures.any or (echoed and self._seen_start):
                 out.extend(self._new_start())
@@ -290,9 +295,16 @@ class Reader:
         if found is None:
             return out
         kind, fields = found
+        if kind in {"weights", "pool"} and self._repeats(piece, message):
+            return out
         shown = piece._replace(message=mask(piece.message)) if kind == "boot" else piece
         out.extend(self._record(line, kind, fields, shown, key=kind if kind in {"weights", "pool"} else None))
         return out
+
+    def _repeats(self, piece: Piece, message: str) -> bool:
+        """Whether another process without a rank's name (V0 workers) has just said the very same."""
+        before, self._last_size = self._last_size, (message, piece.pid)
+        return before[0] == message and before[1] != piece.pid and piece.rank is None
 
     def _new_start(self) -> Sequence[Record]:
         out = [*self._merger.flush(), *self._told(self._failures.close())]

@@ -110,7 +110,7 @@ def throughput(message: str) -> Fields | None:
             found[name] = round(number / 100, 6)
         else:
             found[name] = number if name in _NEEDED[:2] else int(number)
-    if not separator or any(name not in found for name in _NEEDED):
+    if not separator or message.endswith(",") or any(name not in found for name in _NEEDED):
         return None
     engines = _ENGINES.match(message)
     if engines:
@@ -161,9 +161,12 @@ def _spec_parts(message: str) -> tuple[Fields, list[str], bool] | None:
     for part in message.partition("metrics: ")[2].split(", "):
         label, separator, value = part.partition(": ")
         if not separator:
-            if not in_list:
+            if label.rstrip(": ") == _POSITIONS:
+                in_list = True
+            elif in_list:
+                positions.append(part)
+            else:
                 return None
-            positions.append(part)
             continue
         in_list = label == _POSITIONS
         if in_list:
@@ -188,18 +191,19 @@ def spec(message: str, bonus: bool | None) -> tuple[Fields | None, str | None]:
     if parts is None:
         return None, None
     raw, texts, modern = parts
-    positions = _positions(texts)
-    if any(n not in raw for n in ("accepted", "drafted", "printed_rate", "printed_len")) or positions is None:
+    if any(n not in raw for n in ("accepted", "drafted", "printed_rate", "printed_len")):
         return None, None
     drafted = int(raw["drafted"] or 0)
     fields: Fields = {"accepted": int(raw["accepted"] or 0), "drafted": drafted}
     if drafted == 0:
         return fields, None
+    positions = _positions(texts)
+    if positions is None:
+        return None, None
     if raw["printed_rate"] is not None:
         fields["accept_rate_printed"] = round(raw["printed_rate"] / 100, 6)
     fields["accept_rate"] = fields["accepted"] / drafted
-    if positions:
-        fields["per_position"] = positions
+    fields["per_position"] = positions
     for name in ("accepted_tps", "drafted_tps"):
         if raw.get(name) is not None:
             fields[name] = raw[name]
@@ -211,8 +215,6 @@ def spec(message: str, bonus: bool | None) -> tuple[Fields | None, str | None]:
 
 def _positions(texts: list[str]) -> list[float] | None:
     """The per-position list; None when its last number may be cut (all have the same number of decimals)."""
-    if texts == [""]:
-        return []
     try:
         values = list(map(float, texts))
     except ValueError:
@@ -225,8 +227,6 @@ def _positions(texts: list[str]) -> list[float] | None:
 
 def _length(printed: float, positions: list[float], bonus: bool | None) -> tuple[float, str | None]:
     """Mean acceptance length with the bonus token, and a remark when the positions do not add up to it."""
-    if not positions:
-        return (printed + 1 if bonus is False or printed < 1 else printed), None
     total = sum(positions)
     room = 0.02 + 0.0006 * len(positions)
     if bonus is not True:

@@ -19,82 +19,100 @@ _UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": GIB}
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A named failure. `consequence`: only tells that something else failed, somewhere above in the log."""
+    """A named failure. `cause` is a fixed word; `consequence`: only tells that something else failed, further up."""
 
     kind: Kind
     reason: str
     hint: str = ""
+    cause: str = "exception"
     consequence: bool = False
     extras: Mapping[str, Any] = field(default_factory=dict)
 
 
+WHY_ABOVE = "the cause stands above this line in the log"
 _LOWER = "lower --gpu-memory-utilization, --max-num-seqs or --max-num-batched-tokens, or free the GPU"
 _RAISE = "raise --gpu-memory-utilization (not lower it), lower --max-model-len, or use a smaller or quantised model"
-_KNOWN: tuple[tuple[str, Kind, str], ...] = (
-    # text, kind, cure; the reason is the message itself
-    ("No available memory for the cache blocks", "oom", f"weights and activations leave no room for KV: {_RAISE}"),
+_GPU = "no usable GPU was found: check the driver and CUDA_VISIBLE_DEVICES"
+_MODEL = "model not found: check the name or the folder's path"
+_PORT = "another process listens on this port: choose another --port, or stop it"
+_MULTIPLE = "choose a value that is a multiple, as the message says"
+_KNOWN: tuple[tuple[str, Kind, str, str], ...] = (
+    # text, kind, cause, cure; the reason is the message itself
+    (
+        "No available memory for the cache blocks",
+        "error",
+        "fraction_too_low",
+        f"weights and activations leave no room for KV: {_RAISE}",
+    ),
     (
         "warming up sampler with",
         "oom",
+        "fraction_too_high",
         "the slot cap is too high for the memory: lower --max-num-seqs or --gpu-memory-utilization",
     ),
-    ("Error in memory profiling", "error", "another process changed its memory while vLLM measured: start again"),
+    ("Error in memory profiling", "error", "memory_busy", "another process freed memory meanwhile: start again"),
     (
         "is greater than the derived max_model_len",
         "error",
+        "bad_flag",
         "lower --max-model-len to what the model was made for, as the message says",
     ),
     (
         "num_speculative_tokens was provided but without speculative model",
         "error",
+        "bad_flag",
         "give method and depth in one JSON: --speculative-config '{…}' and dotted --speculative-config.x do not mix",
     ),
     (
         "per-request-spec-decode-metrics",
         "error",
+        "bad_flag",
         "leave --per-request-spec-decode-metrics out when nothing is speculated (depth 0)",
     ),
-    ("Arctic Inference is required", "error", "method suffix needs the arctic-inference package beside vLLM"),
+    ("Arctic Inference is required", "error", "missing_package", "install arctic-inference beside vLLM for suffix"),
     (
         "must be greater than or equal to max_num_seqs",
         "error",
+        "bad_flag",
         "raise --max-num-batched-tokens to at least --max-num-seqs, or lower the latter",
     ),
-    ("must be divisible by", "error", "choose a value that is a multiple, as the message says"),
-    ("ddress already in use", "error", "another process listens on this port: choose another --port, or stop it"),
-    ("ort is already in use", "error", "another process listens on this port: choose another --port, or stop it"),
+    ("must be divisible by", "error", "bad_flag", _MULTIPLE),
+    ("ddress already in use", "error", "port_in_use", _PORT),
+    ("ort is already in use", "error", "port_in_use", _PORT),
     (
         "larger than the number of available GPUs",
         "error",
+        "bad_flag",
         "lower --tensor-parallel-size or --pipeline-parallel-size, or show the server more GPUs",
     ),
-    ("Failed to infer device type", "error", "no usable GPU was found: check the driver and CUDA_VISIBLE_DEVICES"),
-    ("No CUDA GPUs are available", "error", "no usable GPU was found: check the driver and CUDA_VISIBLE_DEVICES"),
+    ("Failed to infer device type", "error", "no_gpu", _GPU),
+    ("No CUDA GPUs are available", "error", "no_gpu", _GPU),
+    ("libcuda.so", "error", "no_gpu", "the NVIDIA driver library is missing: install it, or pass the GPU in"),
+    ("only supported on GPUs with compute", "error", "bad_flag", "this GPU is too old for that type: --dtype half"),
     (
-        "libcuda.so",
+        "Cannot access gated repo",
         "error",
-        "the NVIDIA driver library is missing: install it, or pass the GPU into the container",
+        "model_not_found",
+        "the model needs an accepted licence and a token in the environment",
     ),
-    ("only supported on GPUs with compute capability", "error", "this GPU is too old for that type: --dtype half"),
-    ("Cannot access gated repo", "error", "the model needs an accepted licence and a token in the environment"),
-    ("is not a valid model identifier", "error", "model not found: check the name or the folder's path"),
-    ("Repo id must be in the form", "error", "not a folder and not a repository name: check the path"),
-    ("Invalid repository ID or local directory", "error", "model not found: check the name or the folder's path"),
-    ("does not appear to have a file named", "error", "the folder is not a complete model: check the path"),
-    ("Can't load the configuration of", "error", "model not found: check the name or the folder's path"),
-    ("Repository Not Found", "error", "model not found: check the name, or log in if it is private"),
-    ("LocalEntryNotFoundError", "error", "the model is not in the local cache and downloads are off"),
-    ("couldn't connect to", "error", "the model hub cannot be reached: use a local folder"),
-    ("trust_remote_code", "error", "the model brings its own code: --trust-remote-code runs it, if you trust it"),
+    ("is not a valid model identifier", "error", "model_not_found", _MODEL),
+    ("Repo id must be in the form", "error", "model_not_found", _MODEL),
+    ("Invalid repository ID or local directory", "error", "model_not_found", _MODEL),
+    ("does not appear to have a file named", "error", "model_not_found", f"not a complete model folder; {_MODEL}"),
+    ("Can't load the configuration of", "error", "model_not_found", _MODEL),
+    ("Repository Not Found", "error", "model_not_found", f"{_MODEL}, or log in if it is private"),
+    ("LocalEntryNotFoundError", "error", "model_not_found", "it is not in the local cache and downloads are off"),
+    ("couldn't connect to", "error", "model_not_found", "the model hub cannot be reached: use a local folder"),
     (
-        "No space left on device",
+        "trust_remote_code",
         "error",
-        "a disk or /dev/shm is full: free it, or give more shared memory",
+        "bad_flag",
+        "the model brings its own code: --trust-remote-code runs it, if you trust it",
     ),
-    ("illegal memory access", "crash", "a kernel crashed: update vLLM or the driver, or try --enforce-eager"),
-    ("NCCL error", "crash", "communication between GPUs failed: check that all ranks live; NCCL_DEBUG=INFO says more"),
+    ("No space left on device", "error", "disk_full", "a disk or shared memory is full: free it, or give more"),
+    ("illegal memory access", "crash", "kernel", "a kernel crashed: update vLLM or the driver, or try --enforce-eager"),
+    ("NCCL error", "crash", "ranks", "communication between GPUs failed: do all ranks live? NCCL_DEBUG=INFO says more"),
 )
-_SEARCH = tuple((text, kind, hint) for text, kind, hint in _KNOWN)
 
 _FREE = re.compile(
     r"Free memory on device(?: \S{1,20})? \((\d[\d.]*)/(\d[\d.]*) GiB\) on startup is less than desired GPU memory "
@@ -141,18 +159,18 @@ def diagnose(message: str) -> Trouble | None:
     found = _free(message) or _too_long(message) or _oom(message)
     if found is not None:
         return found
-    for text, kind, hint in _SEARCH:
+    for text, kind, cause, hint in _KNOWN:
         if text in message:
-            return Trouble(kind, clean(message), hint)
+            return Trouble(kind, clean(message), hint, cause)
     for text in _CONSEQUENCES:
         if text in message:
-            return Trouble("error", clean(message), "the cause stands above this line in the log", consequence=True)
+            return Trouble("error", clean(message), WHY_ABOVE, "consequence", consequence=True)
     if "encountered a fatal error" in message:
         why = "the engine died while serving: the cause stands in the trace below"
-        return Trouble("crash", clean(message), why, consequence=True)
+        return Trouble("crash", clean(message), why, "died", consequence=True)
     usage = USAGE.search(message)
     if usage:
-        return Trouble("error", usage[1], "this vLLM does not take that option or value: see `vllm serve --help`")
+        return Trouble("error", usage[1], "this vLLM does not take that: see `vllm serve --help`", "bad_flag")
     return None
 
 
@@ -195,7 +213,7 @@ def pydantic(lines: list[str]) -> Trouble:
     reason = "; ".join(parts) or "a flag's value was refused"
     known = diagnose(reason)
     hint = known.hint if known else _flag_hint(reason)
-    return Trouble("error", reason if len(reason) <= 300 else reason[:299] + "…", hint)
+    return Trouble("error", reason if len(reason) <= 300 else reason[:299] + "…", hint, "bad_flag")
 
 
 def _flag_hint(reason: str) -> str:
@@ -214,6 +232,7 @@ def _free(message: str) -> Trouble | None:
         f"only {free:g} of {total:g} GiB are free at start, --gpu-memory-utilization {share:g} wants {wanted:g} GiB",
         "another process (often the server just stopped) holds memory: wait and start again, or lower "
         "--gpu-memory-utilization",
+        "memory_busy",
         extras={"free_bytes": int(free * GIB), "total_bytes": int(total * GIB), "wanted_bytes": int(wanted * GIB)},
     )
 
@@ -230,6 +249,7 @@ def _too_long(message: str) -> Trouble | None:
             "error",
             f"one request of --max-model-len {old[1]} does not fit the KV pool of {old[2]} tokens",
             f"--max-model-len {old[2]} or less, or {_RAISE}",
+            "fraction_too_low",
             extras={"max_model_len": int(old[1]), "fitting_model_len": int(old[2])},
         )
     extras: dict[str, Any] = {"max_model_len": int(found[1])}
@@ -242,6 +262,7 @@ def _too_long(message: str) -> Trouble | None:
         "error",
         f"one request of --max-model-len {found[1]} needs {found[2]} GiB of KV, {found[3]} GiB are there",
         first,
+        "fraction_too_low",
         extras=extras,
     )
 
@@ -260,4 +281,4 @@ def _oom(message: str) -> Trouble | None:
         extras["total_bytes"] = int(float(have[2].rstrip(".")) * _UNITS[have[3]])
         extras["free_bytes"] = int(float(have[4].rstrip(".")) * _UNITS[have[5]])
         reason += f" with {have[4]} {have[5]} free"
-    return Trouble("oom", reason, _LOWER, extras=extras)
+    return Trouble("oom", reason, _LOWER, "fraction_too_high", extras=extras)

@@ -98,7 +98,7 @@ class Vllm:
         records.extend(reader.close())
         last = max((i for i, r in enumerate(records) if r.kind == "boot" and "version" not in r.fields), default=0)
         bad = [r for r in records[last:] if r.kind in {"oom", "error", "crash"}]
-        named = [r for r in bad if "hint" in r.fields and not str(r.fields["hint"]).startswith("the cause stands")]
+        named = [r for r in bad if r.fields["cause"] not in {"exception", "consequence", "died"}]
         for record in (*named[:1], *bad[:1]):
             return str(record.fields["reason"]), record.fields.get("hint")
         if exit_code in _KILLED:
