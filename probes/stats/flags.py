@@ -12,7 +12,7 @@ from probes.events import RequestDone
 from probes.stats.cells import Cell
 from probes.stats.metrics import achieved_concurrency, check_counters, pool_len, pool_tpot_ms
 
-__all__ = ["GUARDS", "THROTTLE_SHARE", "low_concurrency", "per_cell", "texts_differ", "throttled"]
+__all__ = ["GUARDS", "SPOILS", "THROTTLE_SHARE", "low_concurrency", "per_cell", "texts_differ", "throttled"]
 
 TOO_GOOD = 0.95
 CACHE_SHARE = 0.10

@@ -13,12 +13,11 @@ from probes.events import RequestDone
 from probes.stats import cells as grid
 from probes.stats import flags as guards
 from probes.stats.cells import Cell
+from probes.stats.coherence import incoherent
+from probes.stats.decide import decide
 from probes.stats.regret import argmax, minimax, regret, weighted, worst
 
 __all__ = ["judge_sweep"]
-
-ENOUGH = 2
-"""Distinct prompts in every cell below which nothing is claimed."""
 
 
 def judge_sweep(
@@ -37,12 +36,14 @@ def judge_sweep(
     concurrency: int | None = None,
     throttled: Mapping[int, float] | None = None,
     greedy: bool = True,
+    floor_sd: float | None = None,
 ) -> dict[str, Any]:
     """Judge a sweep, however incomplete.
 
     `unverified`: depths whose flags were not proven in force; `mix`: weight per category of someone's real traffic;
     `incumbent`: the depth in use now; `boots`: seconds of each start; `concurrency`: requests asked to be in flight;
-    `throttled`: depth -> share 0..1 of its time slowed by heat or power brake; `greedy`: texts should be equal.
+    `throttled`: depth -> share 0..1 of its time slowed by heat or power brake; `greedy`: texts should be equal;
+    `floor_sd`: restart noise of a log time as an A/A run of this server measured it.
     """
     order = sorted(set(depths))
     cells = grid.build(requests, order, categories)
@@ -58,7 +59,12 @@ def judge_sweep(
         found["MEAN_MEDIAN_DISAGREE"] = [f"the mean says {picks['mean']}, the median {picks['median']}"]
     if barred & set(measured):
         found["CONFIG_UNVERIFIED"] = [f"depth {d} cannot win" for d in sorted(barred & set(measured))]
-    verdict = _verdict(cells, seen, [d for d in measured if d not in barred])
+    able = [d for d in measured if d not in barred]
+    verdict, decision = decide(cells, able, seen, mix=mix, incumbent=incumbent, floor_sd=floor_sd)
+    if decision is not None:
+        odd = incoherent(cells) if decision["route"] == "speeds" or decision["incoherent"] else []
+        if odd:
+            found["INCOHERENT"] = odd
     return {
         "kind": "result",
         "run": run,
@@ -70,6 +76,7 @@ def judge_sweep(
         "regret": _regret_shown(losses, frozenset(seen), mix),
         "picks": picks,
         "verdict": verdict,
+        "decision": decision,
         "flags": sorted(found),
         "flag_details": {k: found[k] for k in sorted(found)},
         "unmeasured": {
@@ -125,24 +132,6 @@ def _flags(
         found["NON_IDENTICAL_GREEDY"] = [f"prompt {p}: the text differs between depths" for p in between]
         found["NON_REPRODUCIBLE"] = [f"prompt {p}: the text differs between repeats at one depth" for p in within]
     return {k: v for k, v in found.items() if v}
-
-
-def _verdict(cells: Sequence[Cell], seen: Sequence[str], able: Sequence[int]) -> dict[str, Any]:
-    """The verdict, its sentence, and what is missing for a firmer one."""
-    verdict: dict[str, Any] = {"state": "UNDECIDED", "depth": None, "needs_requests": None, "sentence": ""}
-    judged = [c for c in cells if c.depth in able and c.category in seen]
-    if len(able) < 2:
-        what = "No depth was" if not able else f"Only depth {able[0]} was"
-        return verdict | {"state": "NOTHING_TO_CHOOSE", "sentence": f"{what} measured in every category."}
-    fewest = min(c.n for c in judged)
-    if fewest < ENOUGH:
-        short = sum(max(0, ENOUGH - c.n) for c in judged)
-        return verdict | {
-            "state": "NO_CLAIM",
-            "needs_requests": short,
-            "sentence": f"Too little was measured to compare: {fewest} prompt in some cell, at least {ENOUGH} needed.",
-        }
-    return verdict | {"sentence": "The depths are too close, or the runs too few, to name one."}
 
 
 def _state(cell: Cell, found: Mapping[str, Sequence[str]], verdict: str) -> str:

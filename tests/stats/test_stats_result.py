@@ -66,6 +66,93 @@ def test_the_published_table_is_undecided_though_its_arithmetic_holds() -> None:
     json.dumps(result, allow_nan=False)
 
 
+def counted(depth: int, category: str, tps: float, length: float, prompt: int = 0, **more: Any) -> RequestDone:
+    """A long request whose counters give an accept length."""
+    steps = round(4000 / length)
+    start = 10.0 * depth + 0.05
+    own = {"completion_tokens": 4001, "last": start + 4000 / tps, "drafted": steps * depth, "accepted": 4000 - steps}
+    return request(depth, category, tps, prompt, **(own | more))
+
+
+def test_what_the_seed_printed_of_acceptance_shows_that_the_table_does_not_hang_together() -> None:
+    """Lengths from the printed accept rates (depths 1 and 5, and story at 4); the rest only has speeds."""
+    printed = {
+        (1, "code"): 1.761, (1, "story"): 1.679, (1, "translation"): 1.855, (1, "structured"): 1.842,
+        (5, "code"): 3.135, (5, "story"): 2.215, (5, "translation"): 3.575, (5, "structured"): 4.075,
+        (4, "story"): 2.224,
+    }  # fmt: skip
+    rows = [
+        counted(r.depth or 0, r.category, TABLE[r.depth or 0][r.category], printed[r.depth or 0, r.category], p)
+        if (r.depth, r.category) in printed
+        else r
+        for i, r in enumerate(sweep(TABLE))
+        for p in [i % 2]
+    ]
+    result = judge(rows)
+    assert {"INCOHERENT", "MEAN_MEDIAN_DISAGREE"} <= set(result["flags"])
+    assert result["picks"] == {"median": 4, "mean": 5, "minimax": 3}
+    assert (result["verdict"]["state"], result["verdict"]["depth"]) == ("UNDECIDED", None)
+
+
+def test_lengths_that_cannot_be_one_texts_are_never_a_pick() -> None:
+    step = {1: 14.6, 3: 15.95, 4: 16.51, 5: 17.6}
+    rows = [counted(d, c, v, v * step[d] / 1000, p) for d, row in TABLE.items() for c, v in row.items() for p in (0, 1)]
+    result = judge(rows)
+    assert result["decision"]["route"] == "counters"
+    assert "INCOHERENT" in result["flags"]
+    assert result["verdict"]["state"] == "UNDECIDED"
+    assert "prompts" in result["verdict"]["sentence"]
+
+
+def clear_winner(noise: float = 0.01, prompts: int = 4) -> list[RequestDone]:
+    """Accept lengths that level off while steps go on getting longer: depth 3 is best everywhere, 4 close by."""
+    gained = [0.0, 0.8, 1.36, 1.70, 1.86, 1.93]
+    rows = []
+    for d in range(6):
+        for k, c in enumerate(CATEGORIES):
+            for p in range(prompts):
+                wobble = 1 + noise * ((7 * d + 3 * k + 5 * p) % 5 - 2)
+                length = 1 + gained[d] * (0.97 + 0.02 * k) * wobble
+                step = 13.6 * (1 + 0.12 * d)
+                rows.append(counted(d, c, 1000 * length / step, length, p) if d else request(0, c, 1000 / step, p))
+    return rows
+
+
+def test_a_clear_winner_is_picked_and_said_in_plain_words() -> None:
+    result = judge(clear_winner(), depths=range(6))
+    assert (result["verdict"]["state"], result["verdict"]["depth"]) == ("PICK", 3)
+    assert result["verdict"]["sentence"].startswith("Use depth 3: ")
+    assert result["decision"]["p_within"]["3"] >= 0.93
+    assert {c["state"] for c in result["cells"]} == {"VERDICT"}
+
+
+def test_the_depth_in_use_is_kept_when_it_is_as_good() -> None:
+    rows = clear_winner()
+    assert judge(rows, depths=range(6), incumbent=3)["verdict"]["sentence"].startswith("Stay at depth 3")
+    assert judge(rows, depths=range(6), incumbent=1)["verdict"]["depth"] == 3
+
+
+def test_a_depth_that_may_not_win_never_does() -> None:
+    result = judge(clear_winner(), depths=range(6), unverified={3})
+    assert result["verdict"]["depth"] in {None, 2, 4}
+    without = [r for r in clear_winner() if not (r.depth == 3 and r.category == "story")]
+    assert judge(without, depths=range(6))["verdict"]["depth"] in {None, 2, 4}
+
+
+def test_depths_that_do_not_differ_leave_nothing_to_choose() -> None:
+    rows = [
+        counted(d, c, 1000 / 13, length, p) for d, length in ((1, 1.7), (2, 2.2)) for c in CATEGORIES for p in range(8)
+    ]
+    result = judge(rows, depths=[1, 2], floor_sd=0.003)
+    assert result["verdict"]["state"] == "NOTHING_TO_CHOOSE"
+    assert result["verdict"]["depth"] is None
+
+
+def test_the_same_records_give_the_same_result() -> None:
+    rows = clear_winner(noise=0.04, prompts=2)
+    assert judge(rows, depths=range(6)) == judge(list(reversed(rows)), depths=range(6))
+
+
 def test_only_sound_measured_requests_speak_of_speed() -> None:
     loop = "the same words again " * 60
     rows = [
@@ -126,7 +213,7 @@ def test_weights_of_real_traffic() -> None:
 
 def test_no_records_at_all_is_an_answer_too() -> None:
     result = judge([])
-    assert result["verdict"]["state"] == "NOTHING_TO_CHOOSE"
+    assert result["verdict"]["state"] == "NO_CLAIM"
     assert {c["state"] for c in result["cells"]} == {"RAW"}
     json.dumps(result, allow_nan=False)
 
