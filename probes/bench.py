@@ -9,8 +9,10 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import shlex
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -33,22 +35,35 @@ from probes.events import (
 from probes.load.process import LoadProcess
 from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
-from probes.server import Server, Start, ask, pick_port
+from probes.server import Server, Start, ask, mask, pick_port
 from probes.store import Run
 from probes.tail import Tail
 
 TICK_S = 0.1
 METRICS_S = 1.0
+LOOK_S = 1.0
+"""Seconds between two looks at a server that is not ours."""
 BOOT_RECORDS = 400
 """Records of a start that are kept to read flags back from."""
 Emit = Callable[[Event], None]
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Attached:
+    """A server that someone else started: where it answers, its log if we may read it, its process group if local."""
+
+    url: str
+    log: Path | None = None
+    pgid: int | None = None
+
+
 class Bench:
     """Everything about one server that is not a plan. All methods belong to one event loop."""
 
-    def __init__(self, recipe: Recipe, run: Run, emit: Emit) -> None:
+    def __init__(self, recipe: Recipe, run: Run, emit: Emit, attached: Attached | None = None) -> None:
         self.recipe = recipe
+        self.attached = attached
+        """Someone else's server: it is watched and may be sent load, and is never started or stopped."""
         self.engine = engines.engine(recipe.engine)
         self.settings: dict[str, Any] = dict(recipe.settings)
         self.depth: int | None = None
@@ -60,7 +75,7 @@ class Bench:
         self.load = LoadProcess(run.load_log, self._on_load)
         self.server = Server(run.server_log, recipe.limits, self._on_server, self.engine.failure)
         self._emit = emit
-        self._tail = Tail(run.server_log, self.engine)
+        self._tail = Tail(attached.log if attached and attached.log else run.server_log, self.engine)
         self.memory = MemoryWatch(emit)
         self._tasks: list[asyncio.Task[None]] = []
         self._boot_records: list[Record] = []
@@ -73,6 +88,8 @@ class Bench:
             self.notice("warning", note)
         works: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._ask_metrics())
         self._tasks = [asyncio.create_task(work) for work in works]
+        if self.attached:
+            self._tasks.append(asyncio.create_task(self._stay_attached(self.attached)))
 
     async def close(self, *, leave: bool = False) -> None:
         """Stop everything that was started; with `leave`, the server stays."""
@@ -80,7 +97,7 @@ class Bench:
         await self.load.close()
         if leave and self.server.state == "ready":
             await self.server.release()
-        else:
+        elif not self.attached:
             await self.server.stop()
         for task in self._tasks:
             task.cancel()
@@ -96,7 +113,10 @@ class Bench:
         """Start the server, or start it again, with this depth and these settings. False when it did not start."""
         wanted = {**self.settings, **settings}
         try:
-            self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)  # refuse before anything is stopped
+            argv = self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)  # refuse before a stop
+            if self.attached:
+                self.notice("info", f"this server is not ours; start it so: {shlex.join(mask(argv))}")
+                return False
             recipe = await self._resolve()
             await self.stop()
             port = await asyncio.to_thread(pick_port, recipe.host, recipe.port)
@@ -124,12 +144,26 @@ class Bench:
     async def stop(self) -> None:
         """Close our streams, then end the server and all it started."""
         await self.load.cancel()
-        if self.server.state in {"stopped", "failed"}:
+        if self.attached or self.server.state in {"stopped", "failed"}:
             return
         await self.server.stop()
         self.memory.about(phase="idle", gone=True)
         if left := await self.memory.after_stop(self.recipe.limits.memory_s):
             self.notice("warning", left)
+
+    async def _stay_attached(self, attached: Attached) -> None:
+        """Look whether the server answers, and read it back each time that it has come up."""
+        while True:
+            up = await self.server.look(attached.url, self.engine.ready_path())
+            if up and self.server.state != "ready":
+                self.restart += 1
+                self.memory.about(phase="idle", restart=self.restart, pgid=attached.pgid)
+                self.poll_log()
+                self.server.adopt(self.restart, attached.url)
+                await self._read_back(self.recipe, attached.url)
+            elif not up and self.server.state != "failed":
+                self.server.lost(attached.url)
+            await asyncio.sleep(LOOK_S)
 
     async def _resolve(self) -> Recipe:
         """The recipe with model words made paths; derives the small draft when it is asked for and missing."""
@@ -157,6 +191,10 @@ class Bench:
             self.notice("error", f"model_id {self.model_id!r} is not served; the server has {', '.join(ids)}")
         self.poll_log()
         flags = self.engine.in_force(recipe, self.settings, self.depth, replies, self._boot_records)
+        if self.attached:  # nothing was asked by us: what is in force is what there is
+            told = flags.in_force.get("depth")
+            self.depth = told if isinstance(told, int) else self.depth
+            flags = dataclasses.replace(flags, asked={}, proven=self.depth is not None, notes=())
         self.set_flags(dataclasses.replace(flags, restart=self.restart, depth=self.depth))
 
     def set_flags(self, flags: FlagsInForce) -> None:
@@ -181,7 +219,7 @@ class Bench:
             if isinstance(event, LogLines) and event.restart in {0, self.restart}:
                 self.server.lines.see(event.texts)
                 self.server.progress = event.texts[-1][:400]
-            if isinstance(event, LogRecords) and event.restart == self.restart:
+            if isinstance(event, LogRecords) and event.restart == (0 if self.attached else self.restart):
                 self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
             self._diagnosis.see(event)
             self._emit(event)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from probes.bench import Bench
+from probes.bench import Attached, Bench
 from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone, RunStarted, ServerChanged
 from probes.load.plan import plan_job, plan_requests
 from probes.measure.steps import Measure, Measured, Plan
@@ -28,13 +28,20 @@ ENOUGH_TO_MISS_DRAFTS = 3
 class Lab:
     """One run: a recipe, a directory, a bench, plans. All methods belong to one event loop."""
 
-    def __init__(self, recipe: Recipe, run: Run, sink: Callable[[Event], None], depths: Sequence[int] = ()) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        run: Run,
+        sink: Callable[[Event], None],
+        depths: Sequence[int] = (),
+        attached: Attached | None = None,
+    ) -> None:
         self.recipe = recipe
         self.run = run
         self.depths = tuple(depths) or recipe.dial.values
         self.requests: dict[str, RequestDone] = {}
         self.mix: Mapping[str, float] | None = None
-        self.bench = Bench(recipe, run, self._emit)
+        self.bench = Bench(recipe, run, self._emit, attached)
         self.wall_s = 0.0
         """Seconds that plans and probes took, boots and stops included."""
         self._sink = sink
@@ -64,6 +71,7 @@ class Lab:
                 depths=self.depths,
                 categories=self.recipe.workload.categories,
                 simulated=self.recipe.simulated,
+                attached=self.bench.attached is not None,
                 knobs=dict(self.bench.settings),
             )
         )

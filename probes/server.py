@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import psutil
@@ -44,10 +45,14 @@ class Start:
     stop_argv: tuple[str, ...] = ()
     """A command that stops the server where signals to our own child would not reach it (containers, other hosts)."""
     tail_argv: tuple[str, ...] = ()
+    address: str | None = None
+    """The URL, where it is not made of host and port (a server behind a tunnel, https)."""
 
     @property
     def url(self) -> str:
         """Where the server answers."""
+        if self.address:
+            return self.address
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
 
@@ -246,6 +251,29 @@ class Server:
             link.let_go()
             if self._watcher:
                 self._watcher.cancel()
+
+    # ------------------------------------------------------------------------------------------------ not ours
+
+    async def look(self, url: str, path: str) -> bool:
+        """Whether a server that is not ours answers."""
+        with contextlib.suppress(httpx.HTTPError, ValueError):
+            async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+                return (await http.get(url + path)).status_code == 200
+        return False
+
+    def adopt(self, restart: int, url: str) -> None:
+        """A server that someone else started is there."""
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        self.now = Start(restart, (), {}, parts.hostname or "", port, "", address=url)
+        self._began = time.monotonic()
+        self._say("ready")
+
+    def lost(self, url: str) -> None:
+        """A server that someone else started does not answer."""
+        self._say(
+            "failed", reason=f"{url} does not answer", hint="it is not ours to start; this looks again each second"
+        )
 
     async def _end(self) -> None:
         """SIGTERM, again, SIGKILL; llama-server ignores the first while a stream is open."""

@@ -1,0 +1,88 @@
+"""Which engine answers at a URL, and which local process that is. Asked once, when someone attaches to it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psutil
+
+from probes.recipe import Refused
+from probes.server import ask
+
+PATHS = ("/v1/models", "/props", "/server_info", "/get_server_info", "/version", "/health")
+
+
+def checked(url: str) -> str:
+    """The URL's scheme, host and port, to which paths are added. Raises `Refused`."""
+    whole = url if "://" in url else f"http://{url}"
+    try:
+        parts = urlsplit(whole)
+        port = parts.port
+    except ValueError as problem:
+        raise Refused(f"{url}: not a URL: {problem}") from None
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise Refused(f"{url}: want http://HOST:PORT or https://…")
+    if parts.username or parts.password:
+        raise Refused("a URL with a password ends in logs; leave it out (headers come from the environment)")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+
+
+def told(replies: Mapping[str, Any]) -> str | None:
+    """The engine that these replies give away; None when they don't."""
+    listed = replies.get("/v1/models")
+    served = listed.get("data") if isinstance(listed, dict) else None
+    owners = [str(m.get("owned_by", "")).lower() for m in served or [] if isinstance(m, dict)]
+    for owner, engine in (("llamacpp", "llamacpp"), ("vllm", "vllm"), ("sglang", "sglang"), ("ninfer", "ninfer")):
+        if any(owner in o.replace(".", "") for o in owners):
+            return engine
+    props = replies.get("/props")
+    if isinstance(props, dict) and "total_slots" in props:
+        return "llamacpp"
+    if any(isinstance(replies.get(p), dict) and "server_args" in str(replies[p])[:20000] for p in PATHS[2:4]):
+        return "sglang"
+    if any(isinstance(replies.get(p), dict) and "max_total_num_tokens" in replies[p] for p in PATHS[2:4]):
+        return "sglang"
+    return None
+
+
+async def engine_at(url: str) -> str:
+    """The engine at a URL. Raises `Refused` when nothing answers or nothing gives the engine away."""
+    with contextlib.suppress(httpx.HTTPError):
+        replies = await ask(url, PATHS)
+        if found := told(replies):
+            return found
+        if any(reply is not None for reply in replies.values()):
+            raise Refused(f"{url}: it answers, but not as any engine known here; name it with --engine")
+    raise Refused(f"{url}: nothing answers there")
+
+
+def process_at(url: str) -> int | None:
+    """The pid that listens at a URL on this machine; None when it is elsewhere or can't be seen."""
+    parts = urlsplit(url)
+    if parts.hostname not in {"127.0.0.1", "localhost", "::1", "0.0.0.0"}:
+        return None
+    with contextlib.suppress(psutil.Error, OSError):
+        for found in psutil.net_connections("tcp"):
+            if found.laddr and found.laddr.port == parts.port and found.status == psutil.CONN_LISTEN:
+                return found.pid
+    return None
+
+
+def group_of(pid: int | None) -> int | None:
+    """The process group of a pid, for its memory."""
+    with contextlib.suppress(OSError, TypeError):
+        return os.getpgid(pid) if pid else None
+    return None
+
+
+def whole(url: str, engine: str | None) -> tuple[str, str, int | None]:
+    """URL as checked, engine, and process group where it is local. Raises `Refused`."""
+    base = checked(url)
+    return base, engine or asyncio.run(engine_at(base)), group_of(process_at(base))
