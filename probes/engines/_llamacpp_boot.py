@@ -187,7 +187,8 @@ def _server(start: Start, line: Line) -> Iterator[Said]:
         found = _BUILD.search(line.body)
         if found:
             number, commit = (found[1], found[2]) if found[1] else (found[3], found[4])
-            start.version = f"b{number} ({commit})"
+            # Builds outside the project's own release count as 0 or 1: only the commit says which they are.
+            start.version = f"b{number} ({commit})" if int(number) > 1 else f"commit {commit}"
             yield "boot", {"version": start.version}
     elif (line.level == "W" or "_fit" in line.label) and _CHANGED.search(text):
         start.resets.append((line.number, text.strip()[:300]))

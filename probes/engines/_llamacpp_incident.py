@@ -107,7 +107,9 @@ class Incidents:
         if any(needle in text for needle in _POOL) or (line.level == "D" and "init_batch" in line.label):
             return True
         ended = self.pool is not None and self.pool[1].get("failed")
-        return bool(ended) and (_ENDED in text or line.label in {"slot release", "slot prompt_clear"})
+        return bool(ended) and (
+            _ENDED in text or "cancel task" in text or line.label in {"slot release", "slot prompt_clear"}
+        )
 
     def _pool(self, line: Line) -> None:
         batch = _BATCH.search(line.message)

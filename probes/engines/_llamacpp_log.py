@@ -78,6 +78,7 @@ class Reader:
         self._servers: dict[str, Server] = {}
         self._sized: boot.Start | None = None
         self._unstamped = _UNSTAMPED_MAX
+        self._stamped = False
         self._traits: set[str] = set()
         self._warnings: list[Warn] = []
 
@@ -90,6 +91,7 @@ class Reader:
         for child, body, t, level in pieces(text):
             if t is not None:
                 self._unstamped = 0
+                self._stamped = True
             elif level == "?":
                 self._warn(line, CLIPPED)
                 continue
@@ -106,7 +108,8 @@ class Reader:
     def dialect(self) -> str | None:
         """The form of the timing lines, and the version where it is told."""
         version = self._sized.version if self._sized else None
-        return ", ".join([*sorted(self._traits), *([version] if version else [])]) or None
+        traits = sorted(self._traits) or (["stamped (2025 and later)"] if self._stamped else [])
+        return ", ".join([*traits, *([version] if version else [])]) or None
 
     @property
     def capacity(self) -> Capacity:
