@@ -62,7 +62,7 @@ def at_cap(scene: Scene) -> Finding | None:
     if not w.capped or not w.n:
         return None
     taken = w.at_cap >= MOSTLY * w.n
-    nearly = w.at_cap >= HALF * w.n and w.at_cap + w.near_cap >= 0.9 * w.n and w.kv.high < HIGH
+    nearly = w.at_cap >= 0.6 * w.n and w.at_cap + w.near_cap >= 0.9 * w.n and w.kv.high < HIGH
     if not (taken or nearly):
         return None
     state = _state_set_the_cap(scene)
@@ -120,6 +120,13 @@ def _state_set_the_cap(scene: Scene) -> Finding | None:
             "state_pool", "high", f"All {lanes} lanes are taken, and the log says that the state pool set that number.",
             ("cap",), cites=cites,
         )  # fmt: skip
+    if w.state.n and w.state_full < MOSTLY * w.state.n and w.state.high >= HALF and (slots is None or each is None):
+        return Finding(
+            "unknown", "low", f"All {lanes} lanes are taken and the state pool is at {pct(w.state.high)}: their number "
+            "may be what the state slots allow, since a request sets more slots aside than it fills.",
+            ("cap",), rivals=("lanes", "state_pool"), cites=cites,
+            missing=("how many state slots there are, and how many a request sets aside",),
+        )  # fmt: skip
     if w.state.n and w.state_full >= MOSTLY * w.state.n:
         return Finding(
             "state_pool", "medium", f"The state pool is at {pct(w.state.mean)} and the KV pool at {pct(w.kv.high)}; "
@@ -139,7 +146,7 @@ def pool_full(scene: Scene) -> Finding | None:
     thrash = w.events > 0 and full > 0 and (high >= 0.1 or w.events * 200 >= w.n)
     below = w.capped > 0 and w.at_cap <= (1 - MOSTLY) * w.n
     steady = high >= 0.6 or (full >= HALF and w.kv.n <= 3)
-    sawtooth = full >= 0.1 and w.kv.n >= 10
+    sawtooth = full >= 0.1 and w.kv.n >= 10 and w.prefilling < HALF * w.n
     where = f"the KV pool is at {pct(w.kv.high)} at most and {pct(w.kv.mean)} in the mean"
     put = f"; {times(w.events).lower()} requests were put back" if w.events else ""
     if below and (thrash or steady or sawtooth):
@@ -148,12 +155,18 @@ def pool_full(scene: Scene) -> Finding | None:
             "kv_pool", sure, f"At most {w.running.high:.0f} of {c.lanes} lanes run while {where}{put}.",
             ("event", "kv", "any"), cites=("kv_pool_tokens", "lanes"),
         )  # fmt: skip
+    tight = w.kv_tight >= MOSTLY * w.kv.n and w.prefilling < HALF * w.n and w.n >= 3
+    if below and w.near_cap < HALF * w.n and tight and not scene.boot.get("delayer"):
+        return Finding(
+            "kv_pool", "medium", f"At most {w.running.high:.0f} of {c.lanes} lanes run while {where}{put}: one more "
+            "request of their size would not fit.", ("tight",), cites=("kv_pool_tokens", "lanes"),
+        )  # fmt: skip
     if w.capped or not w.n:
         return None
     no_lanes = ("the number of lanes",)
-    if thrash:
+    if thrash and high >= HALF:
         return Finding("kv_pool", "high", f"Requests wait, {where}{put}.", ("event", "kv"), missing=no_lanes)
-    if steady and w.running.low < w.running.high and (w.running.falls or w.kv_full):
+    if steady and high >= 0.75 and w.running.low < w.running.high and (w.running.falls or w.kv_full):
         return Finding(
             "kv_pool", "medium", f"Requests wait while {where}, and the number that runs moves between "
             f"{w.running.low:.0f} and {w.running.high:.0f}: no fixed number of lanes stops it.", ("kv",),

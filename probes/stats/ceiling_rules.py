@@ -42,38 +42,36 @@ def _stuck(scene: Scene) -> Finding | None:
 def _prefill(scene: Scene) -> Finding | None:
     """Prompts are computed back to back and the number that runs grows: a step's budget, not a pool."""
     w, c = scene.window, scene.capacity
-    if not w.n or w.events or (w.kv.n and w.kv.high >= HIGH) or (w.capped and w.at_cap > (1 - MOSTLY) * w.n):
+    if (
+        not w.n
+        or w.events
+        or (w.kv.n and w.kv.high >= HIGH)
+        or (w.capped and w.at_cap + w.near_cap > (1 - MOSTLY) * w.n)
+    ):
         return None
     growing = w.running.last > w.running.first or w.waiting.last < w.waiting.first
-    never_fell = w.running.falls <= w.running.rises and w.running.last >= w.running.first
+    # A number that has stood still for a while stands at some limit, however busy the prompts.
+    never_fell = w.running.falls * 3 <= w.running.rises and w.level <= max(1, 0.3 * w.n)
     signs = w.prefilling >= 0.6 * w.n
     room = f", the KV pool is at {pct(w.kv.high)} at most" if w.kv.n else ""
     lanes = f" of {c.lanes}" if c.lanes else ""
     ran = f"running goes from {w.running.first:.0f} to {w.running.last:.0f}{lanes}"
     moved = f"{ran} while {w.waiting.first:.0f} to {w.waiting.last:.0f} wait{room}"
-    if signs and growing and never_fell:
-        return Finding(
-            "prefill",
-            "medium",
-            f"A prompt is being computed in {w.prefilling} of {w.n} reports; {moved}.",
-            ("prefill",),
-            cites=("batch_tokens",),
-        )
+    # Far below every other limit, steps that are filled in nearly every report are the limit even if nothing grows.
+    far = w.capped > 0 and w.running.high <= MOSTLY * (c.lanes or 0) and not w.kv_tight and w.n >= 3
+    set_aside = _set_aside(scene)
+    alone = far and w.kv.n > 0 and w.kv.high < MOSTLY and (set_aside or 0.0) < HIGH
+    if signs and ((growing and never_fell) or (alone and w.full_steps >= 0.6 * w.n)):
+        text = f"A prompt is being computed in {w.prefilling} of {w.n} reports; {moved}."
+        return Finding("prefill", "medium", text, ("prefill",), cites=("batch_tokens",))
     # Reports of an interval's means: much prompt, steadily, while ever more run and the pool has room.
-    busy = (
-        w.prompt_tps.n >= 2 and w.prompt_tps.low >= HALF * w.prompt_tps.high and w.prompt_tps.mean > 2 * w.gen_tps.mean
-    )
-    if (
-        busy
-        and not w.prefills
-        and w.gen_tps.n
-        and w.running.falls == 0
-        and w.running.last >= 1.2 * w.running.first
-        and w.waiting.last < w.waiting.first
-    ):
-        return Finding(
-            "prefill", "medium", f"Prompts run at a steady {w.prompt_tps.mean:,.0f} tokens/s; {moved}.", ("any",)
-        )
+    busy = w.prompt_tps.n >= 2 and w.prompt_tps.low >= HALF * w.prompt_tps.high
+    if not busy or w.prefills or not w.gen_tps.n or w.prompt_tps.mean <= 2 * w.gen_tps.mean:
+        return None
+    climbing = w.running.falls == 0 and w.running.last >= 1.2 * w.running.first and w.waiting.last < w.waiting.first
+    if climbing or (alone and not scene.traits.delays and scene.reserving is False):
+        text = f"Prompts run at a steady {w.prompt_tps.mean:,.0f} tokens/s; {moved}."
+        return Finding("prefill", "medium", text, ("any",), cites=("batch_tokens",))
     return None
 
 

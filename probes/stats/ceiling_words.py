@@ -109,6 +109,8 @@ ADVICE: dict[Verdict, dict[str, str]] = {
 
 def headline(verdict: Verdict, rivals: Sequence[Verdict]) -> str:
     """One short sentence."""
+    if verdict == "unknown" and len(set(rivals)) == 1:
+        return f"Not proven; perhaps {rivals[0]}."
     if verdict == "unknown" and rivals:
         return f"Undecided between {' and '.join(dict.fromkeys(rivals))}."
     return HEADLINES[verdict]

@@ -17,6 +17,8 @@ FULL = 0.95
 """A pool this full refuses the next prompt of any ordinary size."""
 HIGH = 0.9
 """Below this share of a pool an ordinary prompt still fits."""
+TIGHT = 0.6
+"""Where few run, a pool is full earlier: one more request of their mean size no longer fits. Not below this share."""
 KEEP = 4
 """Records kept of each kind of sign, as evidence to show."""
 
@@ -92,10 +94,11 @@ class Span:
 class Window:
     """A stretch of consecutive reports of one rank in which something waited (or, `free`, nothing did).
 
-    `n` counts reports with a known number running and a queue. `at_cap`/`near_cap`: reports with all lanes, or all
-    but one, taken. `kv` is the fuller of the pools that hold keys and values. `prefilling`: reports that show a prompt
-    being computed while others wait. `admitted`: requests taken in. `events`: requests put back, or calls that found
-    no room, while this stretch lasted.
+    `n` counts reports with a known number running and a queue. `at_cap`/`near_cap`: reports with all lanes, or all but
+    one, taken. `kv` is the fuller of the pools that hold keys and values; `kv_tight`: reports in which it has no room
+    for one more request of the mean size of those that run. `prefilling`: reports that show a prompt being computed
+    while others wait, in steps filled to their limit where the log tells. `level`: reports since more ran than ever
+    before. `admitted`: requests taken in. `events`: requests put back, or calls that found no room, meanwhile.
     """
 
     start: int
@@ -114,6 +117,7 @@ class Window:
     kv: Span = field(default_factory=Span)
     kv_high: int = 0
     kv_full: int = 0
+    kv_tight: int = 0
     state: Span = field(default_factory=Span)
     state_full: int = 0
     state_short: int = 0
@@ -123,6 +127,7 @@ class Window:
     decodes: int = 0
     prefills: int = 0
     full_steps: int = 0
+    level: int = 0
     last_step: int | None = None
     prefilling: int = 0
     quiet_from: str | None = None
@@ -203,6 +208,7 @@ def add_sample(window: Window, record: Record, capacity: Capacity) -> None:
     window.n += 1
     # A prefill report counts what ran before it; the requests it takes in run from now on.
     taken = running + (get("new_seqs") or 0) if prefill else running
+    window.level = 0 if taken > window.running.high else window.level + 1
     window.running.add(taken)
     lanes = lane_count(capacity, record.fields)
     if lanes is not None:
@@ -224,6 +230,9 @@ def _pools(window: Window, record: Record, capacity: Capacity) -> None:
         usage = sliding
     if usage is not None:
         window.kv.add(usage)
+        if (running := get("running")) and usage >= max(TIGHT, running / (running + 1)):
+            window.kv_tight += 1
+            window.keep("tight", record)
         if usage >= HIGH:
             window.kv_high += 1
             window.kv_full += usage >= FULL
@@ -251,11 +260,13 @@ def _prefill_signs(window: Window, record: Record, capacity: Capacity) -> None:
     if step is not None:
         full = new is not None and new >= HIGH * step
     else:
-        # Steps of one and the same large size are cut to a limit that this log doesn't print.
-        full = new is not None and new >= 1024 and new == window.last_step
+        # Steps of nearly one and the same large size are cut to a limit that this log doesn't print.
+        last = window.last_step
+        full = new is not None and last is not None and new >= 1024 and abs(new - last) <= 0.05 * new
     window.last_step = new
-    window.full_steps += full
-    if full or (get("pending_tokens") or 0) > 0:
+    # A step that was not filled though requests wait was stopped by something else than its size.
+    if full:
+        window.full_steps += 1
         window.prefilling += 1
         window.keep("prefill", record)
 

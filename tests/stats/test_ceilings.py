@@ -171,19 +171,60 @@ def test_delay_needs_the_pool_excluded_or_the_switch_seen() -> None:
     assert judge_all(VLLM, delayed(kv_usage=0.2), big).verdict == "unknown"
 
 
-def test_prefill_only_while_the_number_that_runs_grows() -> None:
-    def wave(step: int) -> list[Record]:
-        return [
-            report(
-                i, "prefill", running=10 + step * i, new_seqs=2, waiting=30 - 3 * i, new_tokens=8192,
-                pending_tokens=90000, kv_usage=0.2,
-            )
-            for i in range(5)
-        ]  # fmt: skip
+def wave(step: int, new_tokens: int = 8192, usage: float = 0.2) -> list[Record]:
+    return [
+        report(
+            i, "prefill", running=10 + step * i, new_seqs=2, waiting=30 - 3 * i, new_tokens=new_tokens,
+            pending_tokens=90000, kv_usage=usage,
+        )
+        for i in range(6)
+    ]  # fmt: skip
 
+
+def test_prefill_needs_steps_filled_to_their_limit() -> None:
     assert judge_all(SGLANG, wave(2), Capacity(lanes=128)).verdict == "prefill"
-    assert judge_all(SGLANG, wave(-1), Capacity(lanes=128)).verdict == "unknown"
-    assert judge_all(SGLANG, wave(2), Capacity(lanes=12)).verdict != "prefill"
+    assert judge_all(SGLANG, wave(2), Capacity()).verdict == "prefill"
+    assert judge_all(SGLANG, wave(2), Capacity(lanes=128, batch_tokens=16384)).verdict == "unknown"
+    assert judge_all(SGLANG, wave(2, 700), Capacity(lanes=128)).verdict == "unknown"
+
+
+def test_prefill_far_below_every_other_limit_need_not_grow() -> None:
+    roomy = Capacity(lanes=128, kv_pool_tokens=2_000_000)
+    assert judge_all(SGLANG, wave(0), roomy).verdict == "prefill"
+    assert judge_all(SGLANG, wave(0), Capacity()).verdict == "unknown"
+    assert judge_all(SGLANG, wave(0), Capacity(lanes=13, kv_pool_tokens=2_000_000)).verdict != "prefill"
+    # The pool may be set aside for what runs: then filled steps prove nothing.
+    assert judge_all(SGLANG, wave(0), Capacity(lanes=128, kv_pool_tokens=40_000)).verdict == "unknown"
+    assert judge_all(SGLANG, wave(0, usage=0.95), roomy).verdict == "kv_pool"
+
+
+def test_few_large_requests_fill_a_pool_before_it_reads_full() -> None:
+    records = [report(10 * i, running=3, waiting=5, kv_usage=0.82, prompt_tps=0.0, gen_tps=60.0) for i in range(5)]
+    assert judge_all(VLLM, records, Capacity(lanes=16)).verdict == "kv_pool"
+    many = [report(10 * i, running=12, waiting=5, kv_usage=0.82, prompt_tps=0.0, gen_tps=60.0) for i in range(5)]
+    assert judge_all(VLLM, many, Capacity(lanes=64)).verdict == "unknown"
+
+
+def test_busy_prompts_far_below_lanes_and_pool() -> None:
+    def load(running: int, prompt: float) -> list[Record]:
+        return [
+            report(10 * i, running=running, waiting=40, kv_usage=0.3, prompt_tps=prompt, gen_tps=400.0)
+            for i in range(5)
+        ]
+
+    assert judge_all(VLLM, load(14, 9000.0), Capacity(lanes=64)).verdict == "prefill"
+    assert judge_all(VLLM, load(14, 500.0), Capacity(lanes=64)).verdict == "unknown"
+    assert judge_all(VLLM, load(60, 9000.0), Capacity(lanes=64)).verdict == "unknown"
+    assert judge_all(VLLM, load(64, 9000.0), Capacity(lanes=64)).verdict == "lanes"
+
+
+def test_lanes_of_a_hybrid_model_may_be_what_its_state_slots_allow() -> None:
+    records = [report(i, "decode", running=8, waiting=3, kv_usage=0.35, state_usage=0.8) for i in range(4)]
+    found = judge_all(SGLANG, records, Capacity(lanes=8))
+    assert found.verdict == "unknown"
+    assert set(found.rivals) == {"lanes", "state_pool"}
+    known = Capacity(lanes=8, state_slots=80, state_slots_per_request=5)
+    assert judge_all(SGLANG, records, known).verdict == "lanes"
 
 
 def test_waiting_behind_nothing_is_not_a_pool() -> None:
