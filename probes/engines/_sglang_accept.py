@@ -7,7 +7,7 @@ accepted/drafted. Versions are told from features of the lines; nothing in a log
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 VERSIONS: Final = (
     "0.3", "0.4.0", "0.4.1", "0.4.2", "0.4.3", "0.4.5", "0.4.6", "0.4.7", "0.4.8", "0.4.9", "0.4.10", "0.5.0", "0.5.2",
@@ -130,34 +130,56 @@ class Acceptance:
         """D as the start's own lines say; None: they don't."""
         self.steps: int | None = None
         self.adaptive = False
-        self.disagrees: tuple[float, float] | None = None
-        """The first printed rate that fits neither meaning under the known window, with what was expected."""
+        self.asked = False
+        """Whether the start's flags ask for speculation."""
+        self._unspeculated = 0
+        self._disagreed = False
         self._plain: set[int] | None = None
         self._bonus: set[int] | None = None
         self._told: int | None = None
+
+    def add(self, fields: dict[str, Any], draft_only: bool | None) -> str | None:
+        """Put `accept_rate` to a decode line's fields where it is certain; a warning when something is off, once."""
+        length = fields.get("accept_len")
+        if length is None:
+            self._unspeculated += self.asked and "clipped" not in fields
+            if self._unspeculated != 3:
+                return None
+            self._unspeculated += 1
+            return "speculation is asked for, but decode lines show no accept length"
+        printed = fields.get("accept_rate_printed")
+        rate = self.rate(length, printed, draft_only=draft_only)
+        if rate is not None:
+            fields["accept_rate"] = rate
+        if self._disagreed or not self._disagrees(length, printed):
+            return None
+        self._disagreed = True
+        return (
+            f"the printed accept rate {printed:.2f} at accept length {length:.2f} fits no known version with a draft "
+            f"window of {self.window}: a fork, or another window"
+        )
+
+    def _disagrees(self, length: float, printed: float | None) -> bool:
+        """Whether a printed rate fits neither meaning under the window that the flags tell."""
+        if printed is None or self.adaptive or self.window is None or self.window < 2:
+            return False
+        steps = self.steps or self.window - 1
+        meanings = ((length - 1) / (self.window - 1), length / self.window, length / (steps + 1))
+        return all(abs(printed - meaning) > 0.0101 for meaning in meanings)
 
     def rate(self, length: float, printed: float | None, *, draft_only: bool | None) -> float | None:
         """accepted/drafted in 0..1 of a line with this accept length and printed rate; None: not certain."""
         if self.adaptive:
             return None  # the printed rate divides by the configured window while the real one varies
         if self.window is not None:
-            return self._by_window(length, printed, self.window)
+            rate = (length - 1) / (self.window - 1) if self.window > 1 else 2.0
+            return max(0.0, rate) if rate <= 1.0 else None
         if printed is None:
             return None
         window = self._infer(length, printed, draft_only)
         if window is not None:
             return max(0.0, (length - 1) / (window - 1))
         return printed if draft_only or (self._plain and not self._bonus) else None
-
-    def _by_window(self, length: float, printed: float | None, window: int) -> float | None:
-        if window < 2:
-            return None
-        rate = max(0.0, (length - 1) / (window - 1))
-        if printed is not None and self.disagrees is None and abs(printed - rate) > 0.0101:
-            with_bonus = (length / window, length / ((self.steps or window - 1) + 1))
-            if all(abs(printed - w) > 0.0101 for w in with_bonus):
-                self.disagrees = (printed, rate)
-        return rate if rate <= 1.0 else None
 
     def _infer(self, length: float, printed: float, draft_only: bool | None) -> int | None:
         """The only window under which all lines so far make sense; None while there are several or none."""

@@ -89,6 +89,7 @@ def server_args(line: Line) -> Told | None:
     if args.get("enable_prefill_delayer"):
         fields["delayer"] = True
     if args.get("speculative_algorithm"):
+        line.accept.asked = True
         window = args.get("speculative_num_draft_tokens")
         if window is None and isinstance(args.get("speculative_dspark_block_size"), int):
             window = args["speculative_dspark_block_size"] + 1

@@ -6,6 +6,7 @@ decided elsewhere.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -21,6 +22,7 @@ _HEAD = re.compile(
     r"(?P<ranks>(?: ?[A-Z][A-Z_]{1,11}\d{1,6}){0,8}| ?gpu(?:_id)?=\d{1,4})\]\s{0,8}\Z",
     re.ASCII,
 )
+_LOOSE = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?!\d)", re.ASCII)
 _RANK = re.compile(r"([A-Z][A-Z_]*|gpu(?:_id)?=)(\d{1,6})", re.ASCII)
 _LEADING = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?=[^\d.,%]|\Z)", re.ASCII)
 _GRAPH = re.compile(r"[a-z]{2,8} graph", re.ASCII)
@@ -83,6 +85,19 @@ ENDS: Final = frozenset(
 """Names that a batch line may end with: an integer behind another name at the end of a line may be cut off."""
 
 
+def from_json(text: str) -> str:
+    """The line inside a JSON object of Python's logging (`asctime`, `message`), as it would be printed plainly."""
+    try:
+        found: Any = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    if not isinstance(found, dict) or not isinstance(found.get("message"), str):
+        return text
+    message: str = found["message"]
+    stamp = found.get("asctime")
+    return f"[{stamp}] {message}" if isinstance(stamp, str) and not STAMP.match(message) else message
+
+
 class Heads:
     """Reads what stands before a message: stamp and ranks. Remembers the last ones: thousands of lines share them."""
 
@@ -100,9 +115,10 @@ class Heads:
         return known
 
     def _parse(self, head: str) -> tuple[str | None, Rank | None]:
-        found = _HEAD.search(head[-100:])
+        found = _HEAD.search(head[: head.rfind("]") + 1][-100:])  # a level or a module may stand behind the bracket
         if found is None:
-            return None, None
+            loose = _LOOSE.search(head[:100])
+            return (f"{loose[1]}T{loose[2]}", None) if loose else (None, None)
         at = None
         if found["time"]:
             at = f"{found['date']}T{found['time']}" if found["date"] else found["time"]

@@ -17,21 +17,34 @@ from probes.engines import _sglang_trouble as trouble
 from probes.engines._ranks import Merger
 from probes.engines._sglang_accept import Acceptance, Era
 from probes.engines._sglang_crash import Crash
-from probes.engines._sglang_lines import ENDS, STAMP, Heads, Pairs, Shapes, without_secrets
+from probes.engines._sglang_half import Half
+from probes.engines._sglang_lines import ENDS, STAMP, Heads, Pairs, Shapes, from_json, without_secrets
+from probes.engines._sglang_retract import retraction
 from probes.engines._sglang_start import Start, capacity, warnings
 from probes.engines._unwrap import plain, unwrap
 from probes.events import Capacity, Kind, Rank, Record, Warn
 
-_RETRACTED = re.compile(r"#retracted_reqs: (\d{1,15})(?=,)")
-_RATIO = re.compile(r"#new_token_ratio: (\d{1,12}\.\d{1,9}) -> (\d{1,6}\.\d{4})")
-_GAINED = (
-    ("tokens_gained", re.compile(r"#new_tokens_gained: (-?\d{1,15})(?=,)")),
-    ("state_slots_gained", re.compile(r"#mamba_num_gained: (-?\d{1,15})(?=,)")),
-    ("aborted", re.compile(r"#aborted_retracted_reqs: (\d{1,15})(?=,)")),
-)
 _REFUSED = re.compile(r'"POST [^"]{1,300} HTTP/1\.\d" (429|503)\b')
 _NOTHING: Sequence[Record] = ()
-_WRAP_LINES = 4
+
+
+class Clipped:
+    """How many lines were damaged, and the first of them."""
+
+    def __init__(self) -> None:
+        self._first = self._count = 0
+
+    def add(self, line: int) -> None:
+        """One more."""
+        self._first = self._first or line
+        self._count += 1
+
+    def warning(self) -> list[Warn]:
+        """One warning for all of them."""
+        if not self._count:
+            return []
+        lines = "a line is" if self._count == 1 else f"{self._count} lines are"
+        return [Warn(self._first, f"{lines} clipped, damaged or of an unknown form: what is in doubt is left out")]
 
 
 class Reader:
@@ -42,9 +55,8 @@ class Reader:
         self._merge = Merger(smallest=("free_bytes",))
         self._crash: Crash | None = None
         self._behind: list[tuple[Record, Hashable | None]] = []
-        self._half: tuple[int, str, str | None, Rank | None] | None = None
-        self._clipped: tuple[int, int] | None = None
-        self._odd_rate: tuple[int, float, float] | None = None
+        self._half: Half | None = None
+        self._clipped = Clipped()
         self._begin()
 
     def _begin(self) -> None:
@@ -54,7 +66,6 @@ class Reader:
         self._accept = Acceptance()
         self._shapes = Shapes()
         self._usual_end: dict[str, str] = {}
-        self._unspeculated = 0
         self._stopped = False
 
     # ----------------------------------------------------------------------------------------------------- protocol
@@ -85,14 +96,7 @@ class Reader:
     def warnings(self) -> Sequence[Warn]:
         """What to know before believing a number; see `LogReader.warnings`."""
         out = warnings(self._start)
-        if self._clipped is not None:
-            first, count = self._clipped
-            lines = "a line is" if count == 1 else f"{count} lines are"
-            out.append(Warn(first, f"{lines} clipped or damaged: what they lost is left out"))
-        if self._odd_rate is not None:
-            line, printed, expected = self._odd_rate
-            out.append(Warn(line, f"the printed accept rate {printed:.2f} fits no known version with this draft window "
-                            f"(accepted/drafted would be {expected:.2f}): a fork, or another window"))  # fmt: skip
+        out.extend(self._clipped.warning())
         return sorted(out, key=lambda w: w.line)
 
     # -------------------------------------------------------------------------------------------------- lines, pieces
@@ -100,7 +104,8 @@ class Reader:
     def _wrapped(self, line: int, text: str) -> Sequence[Record]:
         """A line that may be in somebody's wrapping, or hold several records."""
         out: list[Record] = []
-        for piece in unwrap(text):
+        for unwrapped in unwrap(text):
+            piece = from_json(unwrapped) if unwrapped.startswith("{") else unwrapped
             starts = [m.start() for m in STAMP.finditer(piece)]
             if not starts or "obj=Generate" in piece:  # a request's own text may quote a log
                 out.extend(self._piece(line, piece))
@@ -155,7 +160,9 @@ class Reader:
         if begin - end > 3 and (number := text[end:begin].strip(" [],")).isdecimal():
             fields["iteration"] = int(number)
         if kind == "decode":
-            self._speculation(line, fields)
+            note = self._accept.add(fields, self._era.draft_only)
+            if note is not None:
+                self._start.note(line, note)
         self._start.served = True
         bracket = head.rfind("[")
         record = Record(line, kind, fields, stamp, rank, (), plain(text if bracket <= 0 else text[bracket:]))
@@ -167,7 +174,7 @@ class Reader:
         """The fields of a line of a new form, or a damaged one; None when nothing of it can be trusted."""
         pairs = Pairs(body, self._usual_end.get(kind))
         if pairs.damaged:
-            self._count_clipped(line)
+            self._clipped.add(line)
             pairs.fields["clipped"] = True
             return pairs.fields if pairs.names else None
         if self._shapes.learn(kind, pairs):
@@ -176,26 +183,6 @@ class Reader:
         if pairs.closed or last in ENDS or (kind == "prefill" and last.endswith(" graph")):
             self._usual_end.setdefault(kind, "," if pairs.closed else last)
         return pairs.fields
-
-    def _speculation(self, line: int, fields: dict[str, Any]) -> None:
-        """Add accepted/drafted; notice when drafting was asked for and none happens."""
-        length = fields.get("accept_len")
-        if length is None:
-            if "clipped" not in fields and self._start.args.get("speculative_algorithm"):
-                self._unspeculated += 1
-                if self._unspeculated == 3:
-                    self._start.note(line, "speculation is asked for, but decode lines show no accept length")
-            return
-        printed = fields.get("accept_rate_printed")
-        rate = self._accept.rate(length, printed, draft_only=self._era.draft_only)
-        if rate is not None:
-            fields["accept_rate"] = rate
-        if self._accept.disagrees is not None and self._odd_rate is None:
-            self._odd_rate = (line, *self._accept.disagrees)
-
-    def _count_clipped(self, line: int) -> None:
-        first, count = self._clipped or (line, 0)
-        self._clipped = (first, count + 1)
 
     # --------------------------------------------------------------------------------------------------- other lines
 
@@ -207,10 +194,16 @@ class Reader:
         at, rank = self._heads.read(head) if stamped else (None, None)
         out: list[Record] = []
         if self._half is not None:
-            joined = self._join(text)
-            if joined is not None:
-                return joined
-            out.extend(self._end_half())
+            joined = self._half.take(text)
+            if joined is None:
+                out.extend(self._end_half())
+            elif joined.whole:
+                self._half = None
+                found = self._read(joined.line, joined.text, joined.text, joined.at, joined.rank)
+                return found if found is not None else _NOTHING
+            else:
+                self._half = joined
+                return _NOTHING
         if self._crash is not None:
             if not (at or rank) and self._crash.take(message):
                 return self._due(line, text)
@@ -231,10 +224,15 @@ class Reader:
                     shown = without_secrets(text[:4000]) if told.kind == "boot" else text
                     return self._emit(Record(line, told.kind, told.fields, at, rank, (), plain(shown)), told.key)
                 if needle == "is capped to":
-                    self._half = (line, message[:500], at, rank)
+                    self._half = Half(line, message[:500], at, rank)
                 break
-        if "retracted_reqs" in message:
-            return self._retraction(line, text, message, at, rank)
+        if "etract" in message or "out of memory happened" in message:
+            fields = retraction(message, self._era)
+            if fields is not None:
+                if "clipped" in fields:
+                    self._clipped.add(line)
+                key = ("retract", rank.get("DP") if rank else None, message)
+                return self._emit(Record(line, "retract", fields, at, rank, (), plain(text)), key)
         if "fired up and ready to roll" in message:
             self._start.ready = True
             out = [*self._end_crash(), *self._merge.flush()]  # every rank is through with its start
@@ -263,66 +261,13 @@ class Reader:
             message = message[message.find(needle) :]
         return boot.Line(line, message, rank, self._start, self._accept, self._era)
 
-    def _retraction(
-        self, line: int, text: str, message: str, at: str | None, rank: Rank | None
-    ) -> Sequence[Record] | None:
-        """Requests put back because the pool is full; not a CUDA out-of-memory, whatever the old wording says."""
-        found = _RETRACTED.search(message)
-        if found is None:
-            self._count_clipped(line)
-            return None
-        fields: dict[str, Any] = {
-            "retracted": int(found[1]),
-            "reason": "the KV pool is full: running requests were put back and compute their prompts again",
-            "hint": "raise --schedule-conservativeness, lower --max-running-requests, or give the pool more tokens",
-        }
-        for name, pattern in _GAINED:
-            if (gained := pattern.search(message)) is not None:
-                fields[name] = int(gained[1])
-        if (ratio := _RATIO.search(message)) is not None:
-            fields["new_token_ratio"] = float(ratio[2])
-        if "Testing retraction" in message:
-            fields["testing"] = True
-        self._era_of_retraction(message)
-        key = ("retract", rank.get("DP") if rank else None, message)
-        return self._emit(Record(line, "retract", fields, at, rank, (), plain(text)), key)
-
-    def _era_of_retraction(self, message: str) -> None:
-        if "Decode out of memory happened" in message:
-            self._era.until("0.4.9")
-        elif "KV cache pool is full" in message:
-            self._era.since("0.4.10")
-            if "#new_tokens_gained" in message:
-                self._era.since("0.5.8")
-            if "#mamba_num_gained" in message:
-                self._era.since("0.5.11")
-
-    # ---------------------------------------------------------------------------------------------------- half lines
-
-    def _join(self, text: str) -> Sequence[Record] | None:
-        """Put the next line to a message that somebody's terminal wrapped; None: it does not belong to it."""
-        if self._half is None or STAMP.match(text) is not None:
-            return None
-        line, begun, at, rank = self._half
-        joined = f"{begun} {text.strip()[:500]}"
-        told = boot.capped(boot.Line(line, joined, rank, self._start, self._accept, self._era))
-        if told is None:
-            if joined.count("\n") >= _WRAP_LINES or "is capped to" in text:
-                return None
-            self._half = (line, joined + "\n", at, rank)
-            return _NOTHING
-        self._half = None
-        return self._emit(Record(line, told.kind, told.fields, at, rank, (), plain(joined.replace("\n", ""))), told.key)
-
     def _end_half(self) -> Sequence[Record]:
-        """A message whose rest never came: the record without what it lost."""
+        """A message whose rest never came."""
         if self._half is None:
             return _NOTHING
-        line, begun, at, rank = self._half
-        self._half = None
-        self._count_clipped(line)
-        fields = {"capped_by": "state", "clipped": True}
-        return self._emit(Record(line, "capacity", fields, at, rank, (), plain(begun.replace("\n", ""))))
+        half, self._half = self._half, None
+        self._clipped.add(half.line)
+        return self._emit(half.clipped())
 
     # ------------------------------------------------------------------------------------------------------- trouble
 

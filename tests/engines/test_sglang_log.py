@@ -147,6 +147,16 @@ def test_wrapping_changes_no_number(name: str, wrapping: str) -> None:
     assert reader.dialect == plain.dialect
 
 
+def test_pythons_own_json_and_levels_behind_the_bracket() -> None:
+    body = DECODE.partition("] ")[2]
+    own = json.dumps({"asctime": "2026-10-03 11:09:02", "levelname": "INFO", "message": body})
+    level = f"[2026-10-03 11:09:02 TP0] INFO scheduler.py:99: {body}"
+    bare = f"2026-10-03 11:09:02,001 INFO scheduler.py:99: {body}"
+    for text in (own, level, bare):
+        assert decode(text)[0].fields == decode(DECODE)[0].fields
+        assert decode(text)[0].at == "2026-10-03T11:09:02"
+
+
 # ------------------------------------------------------------------------------------------------------ single lines
 
 DECODE = (
