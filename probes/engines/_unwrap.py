@@ -73,7 +73,7 @@ _SUSPECTS = (
             r"\[(?:20[^\]]{17,32}+\][ \t] *+" + _NEXT + r"|\d{1,6}+[]m;,]|m|pod/|container/)", re.ASCII
         ).match,
         "(": _PAREN,
-        "2": re.compile(r"20[^ T]{8}(?:T| [^ ]{8,20}(?: UTC| [+-]\d\d:?\d\d)? ++" + _NEXT + ")").match,
+        "2": re.compile(r"20[^ T]{8}(?:T| [^ ]{8,20}+(?: UTC| [+-]\d\d:?\d\d)? ++" + _NEXT + ")").match,
         "b": re.compile("b[\"']|" + _WORD, re.ASCII).match,
         " ": re.compile(r"\s*(?:\Z|\d+%)").match,
     }
