@@ -41,6 +41,7 @@ _SCHEDULED = re.compile(r"max_num_scheduled_tokens is set to (\d+)", re.ASCII)
 _MAX_LEN = re.compile(r"Using max model len (\d+)$", re.ASCII)
 _AUTO_FIT = re.compile(r"Auto-fit max_model_len: reduced from (\d+) to (\d+)", re.ASCII)
 _ACTIVE = re.compile(r"Overriding max_num_active_seqs from (\d+) to (\d+)", re.ASCII)
+_VERSION = re.compile(r"(?:vLLM (?:API )?server version|█\s+version) v?(\d{1,3}\.\d{1,3}[\w.+-]{0,40})")
 _NOTES: tuple[tuple[str, str], ...] = (
     (
         "Async scheduling",
@@ -72,6 +73,7 @@ class Start:
         self.lines: dict[str, int] = {}
         self.warnings: list[Warn] = []
         self.version: str | None = None
+        self.configured = False
         self.echo: str | None = None
         self.asked_depth: Any = None
         self._ratio: tuple[int, float] | None = None
@@ -93,6 +95,9 @@ class Start:
             return self._echo(line, message)
         if message.startswith("Initializing a"):
             return self._config(line, message)
+        if "version " in message and (told := _VERSION.search(message)) is not None:
+            self.version = self.version or told[1]
+            return None
         for needle, handler in _HANDLERS:
             if needle in message:
                 found = handler(self, line, message, piece)
@@ -106,6 +111,7 @@ class Start:
     def _echo(self, line: int, message: str) -> Found:
         flags = args.args(message)
         self.echo = message
+        self.version = None if self.configured else self.version
         found = args.facts(flags)
         self.extras = {"args": flags} | found
         self.asked_depth = found.get("draft_depth")
@@ -137,6 +143,7 @@ class Start:
         if read is None:
             return None
         self.version, found = read
+        self.configured = True
         if "draft_depth" in found:
             if self.asked_depth and found["draft_depth"] != self.asked_depth:
                 self._warn(line, f"asked for draft depth {self.asked_depth}, in force is {found['draft_depth']}")

@@ -25,6 +25,7 @@ _BLOCK = 40
 """Most lines of one validation block."""
 _LINK = "For further information"
 _VALIDATION = re.compile(r"(\d{1,3}) validation errors? for (\w+)", re.ASCII)
+_FRAME = re.compile(r"[^\"']{0,120}?File \"[^\"]{1,300}\", line \d")
 _DIGITS = re.compile(r"\d[\d.,]*")
 
 
@@ -67,7 +68,7 @@ class Failures:
     def take(self, line: int, piece: Piece) -> Sequence[Failure] | None:
         """What this record tells: failures, nothing (a part of a traceback), or None when it is no trouble at all."""
         message = piece.message
-        if "Traceback (most recent" in message or message.lstrip().startswith('File "'):
+        if "Traceback (most recent" in message or _FRAME.match(message):
             self._trace_line = line
             return self._whole_trace(line, piece) if "\n" in message else ()
         if "above exception" in message:
@@ -75,14 +76,14 @@ class Failures:
             return ()
         if piece.known and piece.level not in {"ERROR", "CRITICAL"}:
             return None
-        if message[:1].isspace():
+        if piece.known and message[:1].isspace():
             return ()
         block = _VALIDATION.search(message)
         if block is not None:
             self._block, self._block_line, self._block_piece = [message], line, piece
             self._links, self._wanted = 0, int(block[1])
             return ()
-        found = trouble.exception(message)
+        found = trouble.exception(message if piece.known else trouble.tail(message))
         if found is None:
             if piece.known or trouble.USAGE.search(message):
                 found = trouble.diagnose(message)

@@ -79,6 +79,7 @@ def _boots(text: str) -> bool:
         or "padding" in text
         or "incomplete stats" in text
         or "Overriding" in text
+        or "version " in text
     )
 
 
@@ -267,7 +268,7 @@ class Reader:
             self._stopping = False
             self._failures.forget_consequence()
             return [*self._merger.flush(), *self._record(line, "ready", {}, piece)]
-        if any(s in message for s in _STOPS) or message.removeprefix("INFO:").strip() == "Shutting down":
+        if any(s in message for s in _STOPS) or (message.endswith("Shutting down") and "INFO:" in message):
             if self._stopping:
                 return ()
             self._stopping, self._ready = True, False
@@ -283,7 +284,7 @@ class Reader:
         echoed = is_args(message)
         if echoed or message.startswith("Initializing a"):
             # Several API servers of one start echo the same; a restart loop does too, but only after trouble.
-            untouched = not (self._ready or self._stopping or self._failures.any or self._start.version)
+            untouched = not (self._ready or self._stopping or self._failures.any or self._start.configured)
             if echoed and message == self._start.echo and untouched:
                 return ()
             if self._ready or self._stopping or self._failures.any or (echoed and self._seen_start):

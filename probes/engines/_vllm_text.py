@@ -60,7 +60,7 @@ def pieces(text: str) -> list[Piece]:
         return [Piece(text[first.end() :].rstrip(), f"{day}T{clock}", process, pid, rank, level, True)]
     found: list[Piece] = []
     for part in unwrap(text):
-        if part.startswith("{") and (record := _from_json(part)) is not None:
+        if '"message"' in part and (record := _from_json(part[part.find('{"') :])) is not None:
             found.append(record)
         else:
             found.extend(_split(part))

@@ -114,6 +114,8 @@ _KNOWN: tuple[tuple[str, Kind, str, str], ...] = (
     ("NCCL error", "crash", "ranks", "communication between GPUs failed: do all ranks live? NCCL_DEBUG=INFO says more"),
 )
 
+_SAID = re.compile(r"([^\[]{1,400}) \[type=")
+_FIELD = re.compile(r"([A-Za-z_][\w.-]{0,80})$")
 _FREE = re.compile(
     r"Free memory on device(?: \S{1,20})? \((\d[\d.]*)/(\d[\d.]*) GiB\) on startup is less than desired GPU memory "
     r"utilization \((\d[\d.]*), (\d[\d.]*) GiB\)",
@@ -147,6 +149,7 @@ _CONSEQUENCES = (
     "Worker proc",
     "cancelled",
 )
+_BEHIND = re.compile(r"[^'\"]{0,120}?(?<![\w.])(?=(?:[a-z_]\w{0,60}\.){0,8}[A-Z]\w{0,60}(?:Error|Exception)(?:: |$))")
 USAGE = re.compile(r"(?:^|\s)(?:vllm|api_server\.py|main\.py|cli\.py)(?: \w+)?: error: (.{1,400})", re.ASCII)
 EXCEPTION = re.compile(
     r"(?:[A-Za-z_]\w{0,60}\.){0,8}"
@@ -172,6 +175,12 @@ def diagnose(message: str) -> Trouble | None:
     if usage:
         return Trouble("error", usage[1], "this vLLM does not take that: see `vllm serve --help`", "bad_flag")
     return None
+
+
+def tail(message: str) -> str:
+    """A raw line from its exception on: a prefix that nobody took off may stand before it, quotes may not."""
+    found = _BEHIND.match(message)
+    return message[found.end() :] if found else message
 
 
 def exception(message: str) -> Trouble | None:
@@ -202,14 +211,14 @@ def pydantic(lines: list[str]) -> Trouble:
     parts: list[str] = []
     name = ""
     for line in lines:
-        text = line.strip()
-        if text.startswith("For further information"):
+        if "For further information" in line:
             name = ""
-        elif line[:1] not in (" ", "\t"):
-            name = text
-        elif text:
-            said = text.split(" [type=", 1)[0].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+        elif (found := _SAID.search(line)) is not None:
+            said = found[1].partition("  ")[2].strip() or found[1].strip()  # indented by two, whatever stands before
+            said = said.removeprefix("Value error, ").removeprefix("Assertion failed, ")
             parts.append(f"{name}: {said}" if name else said)
+        elif (field := _FIELD.search(line)) is not None:
+            name = field[1]
     reason = "; ".join(parts) or "a flag's value was refused"
     known = diagnose(reason)
     hint = known.hint if known else _flag_hint(reason)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -184,6 +185,42 @@ def test_dialects_tell_themselves_apart() -> None:
         reader = ENGINE.reader()
         reader.feed(1, line)
         assert reader.dialect == name
+
+
+WRAPPERS: dict[str, Callable[[str], str]] = {
+    "docker compose": lambda s: f"vllm-1  | {s}",
+    "kubernetes": lambda s: f"2026-11-13T11:03:10.123456789Z stdout F {s}",
+    "journald": lambda s: f"Nov 13 11:03:20 host vllm[123]: {s}",
+    "docker json": lambda s: json.dumps({"log": s + "\n", "stream": "stderr", "time": "2026-11-13T11:03:00.1Z"}),
+    "ray": lambda s: f"(ServeReplica:default:LLM pid=123, ip=10.0.0.3) {s}",
+    "colour": lambda s: f"\x1b[36m{s}\x1b[0m",
+    "dos": lambda s: f"{s}\r",
+    "srun": lambda s: f"0: {s}",
+    "mail": lambda s: f"> {s}",
+}
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("path", sorted(OWN.glob("[!w]*.log")), ids=lambda p: p.stem)
+def test_what_others_put_around_lines_changes_nothing(path: Path, wrapper: str) -> None:
+    lines = path.read_bytes().decode().split("\n")
+    bare = parse(*lines)
+    wrapped = parse(*[WRAPPERS[wrapper](text) if text.strip() else text for text in lines])
+    assert [(r.line, r.kind, r.fields, r.ranks) for r in wrapped] == [(r.line, r.kind, r.fields, r.ranks) for r in bare]
+
+
+@pytest.mark.parametrize(
+    ("line", "version"),
+    [
+        ("INFO 10-16 19:00:01 api_server.py:528] vLLM API server version 0.6.3", "0.6.3"),
+        (" ▄▄ ▄█ █     █     █ ▀▄▀ █  version 0.32.0", "0.32.0"),
+        (HEAD + "Initializing a V1 LLM engine (v0.20.2) with config: model='m'", "0.20.2"),
+    ],
+)
+def test_the_version_is_the_dialect(line: str, version: str) -> None:
+    reader = ENGINE.reader()
+    reader.feed(1, line)
+    assert reader.dialect == version
 
 
 def _summary(records: Sequence[Record]) -> list[tuple[int, str, str]]:
