@@ -316,7 +316,9 @@ def _draft(start: Start, line: Line) -> None:
 
 def _speculator(start: Start, line: Line) -> Iterator[Said]:
     text = line.message
-    if text.startswith(("loading draft model", "creating MTP draft context")):
+    if line.level == "W":
+        start.resets.append((line.number, text.strip()[:300]))
+    elif text.startswith(("loading draft model", "creating MTP draft context")):
         _draft(start, line)
     elif text.startswith("adding speculative implementation"):
         found = _IMPLEMENTATION.match(text)

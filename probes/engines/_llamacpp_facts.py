@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,7 +56,7 @@ def metrics(text: str) -> dict[str, Any]:
             value = float(raw)
         except ValueError:
             continue
-        if value != value or value in {float("inf"), float("-inf")}:  # noqa: PLR0124  (NaN is the only such number)
+        if not math.isfinite(value):
             continue
         base = name.removesuffix("_total")
         if base == _PER_POSITION:
@@ -120,26 +121,29 @@ def reply(final: Mapping[str, Any]) -> dict[str, Any]:
     cached = _count(timings, "cache_n")
     if cached is not None:
         found["cached_tokens"] = cached
-    prompt_ms = timings.get("prompt_ms")
-    if isinstance(prompt_ms, (int, float)) and prompt_ms > 0:
-        found["server_ttft_ms"] = float(prompt_ms)
-    tokens, spent = _count(timings, "predicted_n"), timings.get("predicted_ms")
-    if tokens is not None and tokens > 1 and isinstance(spent, (int, float)):
+    prompt_ms = _number(timings.get("prompt_ms"))
+    if prompt_ms:
+        found["server_ttft_ms"] = prompt_ms
+    tokens, spent = _count(timings, "predicted_n"), _number(timings.get("predicted_ms"))
+    if tokens is not None and tokens > 1 and spent is not None:
         found["server_tpot_ms"] = spent / (tokens - 1)
     return found
 
 
-def first_tokens(chunk: Mapping[str, Any]) -> int | None:
-    """Tokens generated up to and including this stream chunk, None when it carries no timings."""
-    timings = chunk.get("timings")
-    return _count(timings, "predicted_n") if isinstance(timings, Mapping) else None
+def _number(value: Any) -> float | None:
+    """A finite number that isn't negative, or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if 0 <= number < math.inf else None
 
 
 def _count(source: Mapping[str, Any], key: str) -> int | None:
-    value = source.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or value < 0:  # noqa: PLR0124
-        return None
-    return int(value)
+    number = _number(source.get(key))
+    return None if number is None else int(number)
 
 
 # ------------------------------------------------------------------------------------------------- flags in force

@@ -1,10 +1,13 @@
 """llama.cpp's `llama-server`: what its flags mean, how its log, replies and counters read. Pure; starts nothing.
 
 Extras in records beside the canonical fields: `t_s` (seconds since the server's start, as stamped), `task`, `slot`,
-`child` (port of a router's child); boot: `model`, `version`, `spec_type`, `depth`, `kv_unified`, `n_batch`;
-capacity: `lanes`, `ctx_slot`, `kv_unified`; request: `prompt_ms`, `eval_ms`, `steps`, `truncated`, `context_tokens`;
-decode: `decoded`; spec: `impl` and `total_*` counters over the server's life; a deferred request: `deferred_task`,
-`no_slot`; a full pool: `pool_exhausted`; reject: `limit_tokens`; exit: `clean`.
+`child` (port of a router's child). boot: `model`, `version`, `spec_type`, `depth` and the speculator's other numbers;
+capacity: `lanes`, `ctx_slot`, `kv_unified`, `n_batch`; pool: `cells` (per stream), `streams`, `kv_bytes`, `window`,
+`draft`; weights: `weights_bytes`, `device`, `draft`; request: `prompt_ms`, `eval_ms`, `steps` (of verification),
+`context_tokens`, `truncated`, `shortened` (the server cut the prompt); prefill: `progress`, `prefilled`; decode:
+`decoded`; spec: `impl` and `total_*` counters over the server's life; a deferred request: `deferred_task`, `no_slot`,
+later `resumed_task`; a full pool: `pool_exhausted`, `retries`, `failed`, `tasks` (ended by it); reject: `limit_tokens`;
+error, crash: `fatal`; exit: `clean`.
 """
 
 from __future__ import annotations
