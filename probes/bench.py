@@ -32,6 +32,7 @@ from probes.events import (
     RequestSent,
     ServerChanged,
 )
+from probes.launch import launch
 from probes.load.process import LoadProcess
 from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
@@ -75,6 +76,7 @@ class Bench:
         self.load = LoadProcess(run.load_log, self._on_load)
         self.server = Server(run.server_log, recipe.limits, self._on_server, self.engine.failure)
         self._emit = emit
+        self._name = f"{run.name}-{os.getpid()}"
         self._tail = Tail(attached.log if attached and attached.log else run.server_log, self.engine)
         self.memory = MemoryWatch(emit)
         self._tasks: list[asyncio.Task[None]] = []
@@ -132,7 +134,10 @@ class Bench:
         self.memory.about(phase="boot", restart=self.restart)
         if blocked := await self.memory.before_start():
             self.notice("warning", blocked)
-        start = Start(self.restart, tuple(argv), env, self.recipe.host, port, self.engine.ready_path(), depth)
+        made = launch(recipe, argv, env, port, f"draftdial-{self._name}-{self.restart}")
+        start = Start(
+            self.restart, made.argv, env, made.host, port, self.engine.ready_path(), depth, cleanup=made.cleanup
+        )
         if not await self.server.start(start):
             self.memory.about(phase="idle", gone=True)
             return False

@@ -1,4 +1,4 @@
-"""Parent of one server process: `guard.py --log FILE --header TEXT -- ARGV…`. Standard library only: it starts at once.
+"""Parent of one server: `guard.py --log FILE --header TEXT [--cleanup JSON] -- ARGV…`. Standard library only.
 
 The console talks to it over two pipes. Whatever happens to the console, even SIGKILL, closes the pipe, and the guard
 then ends the server and everything the server started (it is their subreaper). If the guard itself is killed, the
@@ -110,6 +110,21 @@ def start(log: str, header: str, argv: list[str]) -> subprocess.Popen[bytes] | N
         os.close(out)
 
 
+def clean_up(argv: list[str]) -> None:
+    """The command that ends a server where signals to our own child don't reach it: in a container, on another host."""
+    if not argv:
+        return
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=15,
+            check=False,
+        )
+
+
 def watch(server: subprocess.Popen[bytes], wake: int) -> None:
     """Obey the console until the server has ended."""
     held = True
@@ -159,7 +174,9 @@ def main(args: list[str]) -> int:
     tell(pid=server.pid)
     watch(server, reader)
     tell(exit=server.returncode)
-    tell(gone=True, killed=sweep_up(server.pid))
+    killed = sweep_up(server.pid)
+    clean_up(json.loads(options.get("--cleanup", "[]")))
+    tell(gone=True, killed=killed)
     return 0
 
 

@@ -27,12 +27,16 @@ class Link:
         argv: Sequence[str],
         env: Mapping[str, str],
         told: Callable[[dict[str, Any]], None],
+        cleanup: Sequence[str] = (),
     ) -> None:
         self.over = asyncio.Event()
         self._told = told
         self._pending = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(GUARD), "--log", str(log), "--header", header, "--", *argv],
+            [
+                *(sys.executable, "-I", "-S", str(GUARD), "--log", str(log), "--header", header),
+                *("--cleanup", json.dumps(list(cleanup)), "--", *argv),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,

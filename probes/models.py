@@ -77,6 +77,9 @@ def resolve(recipe: Recipe, progress: Progress | None = None) -> Recipe:
     Derives the small draft when it is asked for and missing, which takes about ten seconds and calls `progress` with
     0..1. Raises `Refused` with one line.
     """
+    if recipe.launcher:  # binary, model and files lie where the launcher takes them
+        binary(recipe.launcher)
+        return recipe
     found = binary(recipe.binary)
     if DERIVED in _texts(recipe):
         derive(shipped(), progress)

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from probes import engines
+from probes import engines, launch
 from probes.events import CATEGORIES
 from probes.recipe import Dial, Knob, Limits, Recipe, Refused, Workload
 from probes.yamlnode import Node, nearest
@@ -119,6 +119,7 @@ def _recipe(top: Node) -> Recipe:
     )
     if recipe.launcher_options and not isinstance(recipe.launcher_options, dict):
         raise keys["launcher_options"].refuse("must be a mapping")
+    launch.check(recipe)
     return recipe
 
 

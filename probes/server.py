@@ -28,6 +28,7 @@ from probes.recipe import Limits, Refused
 
 FIRST_LINES, LAST_LINES = 300, 300
 """Lines of a start that are kept to explain a failure: the reason is often the first line, the usage text the last."""
+LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
 SECRET_OPTIONS = ("api-key", "api_key", "token", "password", "secret")
 
 
@@ -42,9 +43,8 @@ class Start:
     port: int
     ready_path: str
     depth: int | None = None
-    stop_argv: tuple[str, ...] = ()
-    """A command that stops the server where signals to our own child would not reach it (containers, other hosts)."""
-    tail_argv: tuple[str, ...] = ()
+    cleanup: tuple[str, ...] = ()
+    """A command that ends the server where signals to our own child would not reach it (containers, other hosts)."""
     address: str | None = None
     """The URL, where it is not made of host and port (a server behind a tunnel, https)."""
 
@@ -146,7 +146,10 @@ class Server:
         """Start and wait until it answers. False when it failed; why is in the event and the log."""
         if self._link is not None:
             raise RuntimeError("stop the running server first")
-        if (owner := await asyncio.to_thread(port_owner, start.host, start.port)) is not None:
+        owner = None
+        if start.host in LOCAL:
+            owner = await asyncio.to_thread(port_owner, start.host, start.port)
+        if owner is not None:
             self.now = start
             self._say("failed", reason=f"port {start.port} is taken by {owner}", hint="choose port: auto, or stop it")
             return False
@@ -159,7 +162,7 @@ class Server:
         if start.depth is not None:
             header += f" · depth {start.depth}"
         header += f" · {shlex.join(mask(start.argv))}"
-        self._link = Link(self.log, header, start.argv, {**os.environ, **start.env}, self._hear)
+        self._link = Link(self.log, header, start.argv, {**os.environ, **start.env}, self._hear, start.cleanup)
         self._watcher = asyncio.create_task(self._until_over(self._link))
         ready = await self._until_ready(start)
         if ready:
