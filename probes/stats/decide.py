@@ -61,6 +61,7 @@ def decide(
         verdict |= {"state": "PICK", "depth": _keep(choice, incumbent, shown["sure"])}
     else:
         times = needed_multiple(drawn.speeds, mix=weights)
+        times = max(times, 2.0) if apart else times
         more = thin if choice.decided and thin else _round((times - 1.0) * requests) if isfinite(times) else None
         verdict |= {"state": "UNDECIDED", "needs_requests": max(more, len(categories)) if more is not None else None}
     shown["incoherent"] = apart

@@ -27,7 +27,7 @@ def verdict_sentence(
         stay = (
             f" Stay at depth {incumbent}." if incumbent in depths else " Take the smallest; it needs the least memory."
         )
-        within = _percent(decision["tolerance"])
+        within = f"{decision['tolerance']:.0%}"
         return f"Nothing to choose: all measured depths are equally good to within {within}.{stay}"
     if decision is None:
         return "Undecided."
@@ -41,13 +41,14 @@ def _pick(depth: int, decision: Mapping[str, Any], incumbent: int | None) -> str
     _, middle, high = decision["cost_90"][str(depth)]
     what = f"Stay at depth {depth}" if depth == incumbent else f"Use depth {depth}"
     if decision["objective"] == "weighted":
-        loss = f"on your mix of texts it gives away about {_percent(middle)}"
+        loss = f"on your mix of texts it gives away {_percent(middle)}"
     elif middle < 0.005:
         loss = "no kind of text runs noticeably faster at another measured depth"
     else:
-        loss = f"the kind of text it suits least loses about {_percent(middle)} against its own best depth"
-    least = f", {_percent(high)} at the very most" if high - middle >= 0.005 else ""
-    return f"{what}: {loss}{least}. No measured depth is a clearly better compromise."
+        loss = f"the kind of text it suits least loses {_percent(middle)} against its own best depth"
+    least = f", {high:.0%} at the very most" if high - middle >= 0.005 else ""
+    rest = " No measured depth is a clearly better compromise." if middle >= 0.005 else ""
+    return f"{what}: {loss}{least}.{rest}"
 
 
 def _undecided(decision: Mapping[str, Any], more: int | None, incumbent: int | None) -> str:
@@ -87,7 +88,7 @@ def why(result: Mapping[str, Any]) -> list[str]:
         if row[hurt] >= 0.005:
             best = _best_depth(regret, hurt)
             lines.append(
-                f"At depth {depth} {hurt} came out {_percent(row[hurt])} slower than at its best depth ({best});"
+                f"At depth {depth} {hurt} came out {row[hurt]:.0%} slower than at its best depth ({best});"
                 " every other kind of text lost less."
             )
         else:
@@ -124,8 +125,12 @@ def _rules_of_thumb(result: Mapping[str, Any], depth: int) -> list[str]:
     other = {k: v for k, v in (("mean", picks["mean"]), ("middle value", picks["median"])) if v not in {None, depth}}
     if not other:
         return []
-    said = " and ".join(f"the {k} of all runs favours depth {v}" for k, v in other.items())
-    return [f"{said[0].upper()}{said[1:]}: averages hide the kind of text that loses most, so they do not decide here."]
+    if len(set(other.values())) < len(other):
+        said = f"The mean and the middle value of all runs favour depth {picks['mean']}"
+    else:
+        each = " and ".join(f"the {k} of all runs favours depth {v}" for k, v in other.items())
+        said = each[0].upper() + each[1:]
+    return [f"{said}: averages hide the kind of text that loses most, so they do not decide here."]
 
 
 def _missing(result: Mapping[str, Any]) -> list[str]:
@@ -152,7 +157,7 @@ def _chances(p: float) -> str:
 
 def _percent(share: float) -> str:
     """A share with no more digits than it deserves."""
-    return f"{share:.0%}" if share >= 0.005 else "less than 1%"
+    return f"about {share:.0%}" if share >= 0.005 else "less than 1%"
 
 
 def _signed(share: float) -> str:

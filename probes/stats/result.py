@@ -7,6 +7,7 @@ names a depth that was not measured, or whose flags were not proven to be in for
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from math import log
 from typing import Any
 
 from probes.events import RequestDone
@@ -15,6 +16,7 @@ from probes.stats import flags as guards
 from probes.stats.cells import Cell
 from probes.stats.coherence import incoherent
 from probes.stats.decide import decide
+from probes.stats.drift import drift_of_repeats
 from probes.stats.regret import argmax, minimax, regret, weighted, worst
 
 __all__ = ["judge_sweep"]
@@ -127,6 +129,10 @@ def _flags(
     found = guards.per_cell(cells)
     found["LOW_CONCURRENCY"] = guards.low_concurrency(requests, depths, concurrency)
     found["THROTTLED"] = guards.throttled(shares)
+    rows = [((c.depth, r.prompt_id), r.restart, log(d.tps)) for c in cells for r, d in c.timed]
+    trend = drift_of_repeats(rows)
+    if trend is not None and trend.found:
+        found["DRIFT"] = [f"speed moved by {trend.span:+.1%} from the first restart to the last"]
     if greedy:
         between, within = guards.texts_differ(cells)
         found["NON_IDENTICAL_GREEDY"] = [f"prompt {p}: the text differs between depths" for p in between]
