@@ -151,6 +151,8 @@ class Acceptance:
         rate = self.rate(length, printed, draft_only=draft_only)
         if rate is not None:
             fields["accept_rate"] = rate
+        if printed is None or (rate is not None and -0.0101 <= printed - rate <= 0.0101):
+            return None
         if self._disagreed or not self._disagrees(length, printed):
             return None
         self._disagreed = True
@@ -159,9 +161,9 @@ class Acceptance:
             f"window of {self.window}: a fork, or another window"
         )
 
-    def _disagrees(self, length: float, printed: float | None) -> bool:
+    def _disagrees(self, length: float, printed: float) -> bool:
         """Whether a printed rate fits neither meaning under the window that the flags tell."""
-        if printed is None or self.adaptive or self.window is None or self.window < 2:
+        if self.adaptive or self.window is None or self.window < 2:
             return False
         steps = self.steps or self.window - 1
         meanings = ((length - 1) / (self.window - 1), length / self.window, length / (steps + 1))

@@ -164,8 +164,10 @@ class Reader:
             if note is not None:
                 self._start.note(line, note)
         self._start.served = True
-        bracket = head.rfind("[")
-        record = Record(line, kind, fields, stamp, rank, (), plain(text if bracket <= 0 else text[bracket:]))
+        shown = text if (bracket := head.rfind("[")) <= 0 else text[bracket:]
+        if len(shown) > 500 or not shown.isprintable():
+            shown = plain(shown)
+        record = Record(line, kind, fields, stamp, rank, (), shown)
         key = (kind, rank.get("DP"), text[at:]) if rank and "PP" in rank else None
         out = self._emit(record, key)
         return [*held, *out] if held else out
