@@ -15,6 +15,7 @@ import os
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 
@@ -82,6 +83,15 @@ def missed(point: dict[str, float]) -> list[str]:
     return found
 
 
+def loop_ns() -> float:
+    """CPU time of one turn of a bare Python loop: what the CPU figures mean on this machine, at this moment."""
+    turns = 1_000_000
+    before = time.process_time()
+    for _ in range(turns):
+        pass
+    return (time.process_time() - before) / turns * 1e9
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--streams", default="1,16,64,256")
@@ -93,10 +103,12 @@ def main() -> int:
     streams, bursts = ([int(one) for one in text.split(",")] for text in (options.streams, options.bursts))
     with beside(options.beside), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         points = [middle(rounds) for rounds in runner.run(measure(streams, bursts, options.rounds))]
+    pace = loop_ns()
     if options.json:
-        print(json.dumps({"load": os.getloadavg()[0], "rounds": options.rounds, "points": points}))
+        print(json.dumps({"load": os.getloadavg()[0], "loop_ns": pace, "rounds": options.rounds, "points": points}))
     else:
-        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, medians of {options.rounds} rounds")
+        print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores, medians of {options.rounds} rounds;")
+        print(f"a bare Python loop takes {pace:.0f} ns of CPU a turn just now")
         print("streams burst    n  TTFT p50  TTFT p90 ms   late p50  p90 ms     TPOT  worst   CPU us/token")
         for point in points:
             print(

@@ -107,8 +107,7 @@ class Stream:
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 pass
             else:
-                timings = chunk.timings
-                delta = chunk.choices[0].delta
+                timings, delta = chunk.timings, chunk.choices[0].delta
                 self._shown(
                     stamp,
                     delta.reasoning_content or delta.reasoning,

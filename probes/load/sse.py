@@ -18,37 +18,42 @@ def events(parts: Sequence[Stamped]) -> Iterator[Stamped]:
 
     Characters split between two reads are whole here: bytes are joined before anything looks at them.
     """
-    body = b"".join(part for _, part in parts)
+    if next((data[:1] for _, data in parts if data), b"") == b"\xef":
+        yield from _joined(parts, mark=True)
+        return
+    held: list[Stamped] = []
+    for part in parts:
+        data = part[1]
+        closed = data.endswith(b"\n\n")
+        single = closed and not held and data.find(b"\n") == len(data) - 2
+        if single and data.startswith(b"data: ") and b"\r" not in data:
+            # One event a read, as nearly all are: the short way.
+            yield part[0], data[6:-2]
+            continue
+        held.append(part)
+        if closed:
+            # A blank line: whatever was held is complete.
+            yield from _joined(held)
+            held = []
+    yield from _joined(held)
+
+
+def _joined(parts: Sequence[Stamped], *, mark: bool = False) -> Iterator[Stamped]:
+    """The long way, for reads that begin or end within an event or hold several; `mark`: a byte order mark may lead."""
     reads = iter(parts)
     stamp, have = 0.0, 0
-    for end, data in _spans(body):
+    for end, data in _lines(b"".join(part for _, part in parts), mark):
         while have < end:
             stamp, part = next(reads)
             have += len(part)
         yield stamp, data
 
 
-def _spans(body: bytes) -> Iterator[tuple[int, bytes]]:
+def _lines(body: bytes, mark: bool) -> Iterator[tuple[int, bytes]]:
     """Each event's data and where its last data line's text ends in the body."""
-    start = 3 if body.startswith(b"\xef\xbb\xbf") else 0
-    if b"\r" in body or start:
-        yield from _lines(body, start)
-        return
-    for block in body.split(b"\n\n"):
-        end = start + len(block)
-        if block.startswith(b"data: ") and b"\n" not in block:
-            # As nearly every event is: the short way.
-            yield end, block[6:]
-        elif block:
-            yield from _lines(body, start, end)
-        start = end + 2
-
-
-def _lines(body: bytes, start: int, stop: int | None = None) -> Iterator[tuple[int, bytes]]:
-    """The same, line by line, for whatever the grammar allows."""
-    position, end = start, start
+    position = end = 3 if mark and body.startswith(b"\xef\xbb\xbf") else 0
     data: list[bytes] = []
-    for line in body[start:stop].splitlines(keepends=True):
+    for line in body[position:].splitlines(keepends=True):
         bare = line.rstrip(b"\r\n")
         if not bare:
             if data:

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import uvloop
 
-from probes.load.wire import ANCILLARY_SIZE, READ_SIZE, SO_TIMESTAMPNS, arrival
+from probes.load.wire import ANCILLARY_SIZE, READ_SIZE, SO_TIMESTAMPNS, arrival, wall_offset
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -95,6 +95,7 @@ class Peer:
         self._names = names
         self._rest = b""
         self._sock: socket.socket | None = sock
+        self._offset = wall_offset()
         self.loop = asyncio.get_running_loop()
         self.loop.add_reader(sock.fileno(), self._readable)
 
@@ -127,7 +128,7 @@ class Peer:
             data = b""
         if data:
             self._rest += data
-            self._take(arrival(ancillary))
+            self._take(arrival(ancillary, self._offset))
         else:
             self._gone()
 

@@ -106,20 +106,26 @@ class Reply:
     """Whether it was the connection's first request: a kept connection may have been closed meanwhile."""
 
 
-def arrival(ancillary: Sequence[tuple[int, int, bytes]]) -> float:
+def wall_offset() -> float:
+    """What to take from the wall clock to get `time.monotonic()`: the same until someone sets the wall clock."""
+    before = monotonic()
+    return time() - (before + monotonic()) / 2
+
+
+def arrival(ancillary: Sequence[tuple[int, int, bytes]], offset: float) -> float:
     """When the kernel took the bytes in, on the `time.monotonic()` scale; now, if it does not say or can't be right.
 
-    The kernel stamps with the wall clock; the two clocks are read together here, so that setting the wall clock
-    during a run matters for no more than the packets in between. Where several packets are read at once it is the
-    last one's time.
+    The kernel stamps with the wall clock. Where several packets are read at once it is the last one's time.
     """
     now = monotonic()
-    for level, kind, data in ancillary:
-        if level == socket.SOL_SOCKET and kind == SO_TIMESTAMPNS and len(data) == TIMESPEC.size:
-            seconds, nanoseconds = TIMESPEC.unpack(data)
-            ago = time() - (seconds + nanoseconds * 1e-9)
-            return now - ago if 0 < ago < LATE_S else now
-    return now
+    if not ancillary:
+        return now
+    data = ancillary[0][2]
+    if len(data) != TIMESPEC.size:
+        return now
+    seconds, nanoseconds = TIMESPEC.unpack(data)
+    stamp: float = seconds - offset + nanoseconds * 1e-9
+    return stamp if now - LATE_S < stamp <= now else now
 
 
 class Connection(asyncio.Protocol):
@@ -130,6 +136,7 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, ended: Callable[[Connection, Reply], None], sock: socket.socket | None = None) -> None:
         self._ended = ended
+        self._offset = wall_offset()
         self._loop = asyncio.get_running_loop()
         self._sock = sock
         self._transport: asyncio.Transport | None = None
@@ -164,6 +171,7 @@ class Connection(asyncio.Protocol):
         self._complete = self._framed = False
         reply = self._reply = Reply(0.0, label, fresh=not self._used)
         self._used = True
+        self._offset = wall_offset()
         reply.sent = monotonic()
         if self._sock is not None:
             self._write(data)
@@ -221,7 +229,7 @@ class Connection(asyncio.Protocol):
             self.connection_lost(error)
             return
         if data:
-            self._take(data, arrival(ancillary))
+            self._take(data, arrival(ancillary, self._offset))
         else:
             self.connection_lost(None)
 

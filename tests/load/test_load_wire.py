@@ -7,7 +7,7 @@ from time import monotonic, time
 
 import pytest
 
-from probes.load.wire import SO_TIMESTAMPNS, TIMESPEC, arrival, encode, target
+from probes.load.wire import SO_TIMESTAMPNS, TIMESPEC, arrival, encode, target, wall_offset
 from probes.recipe import Refused
 
 
@@ -52,16 +52,16 @@ def stamp(at: float) -> list[tuple[int, int, bytes]]:
 
 
 def test_a_packet_that_waited_keeps_the_time_it_came() -> None:
-    assert monotonic() - arrival(stamp(time() - 0.25)) == pytest.approx(0.25, abs=0.05)
+    assert monotonic() - arrival(stamp(time() - 0.25), wall_offset()) == pytest.approx(0.25, abs=0.05)
 
 
 @pytest.mark.parametrize("shift", [3600.0, -3600.0])
 def test_a_wall_clock_that_was_set_is_not_believed(shift: float) -> None:
     before = monotonic()
-    assert before <= arrival(stamp(time() + shift)) <= monotonic()
+    assert before <= arrival(stamp(time() + shift), wall_offset()) <= monotonic()
 
 
 def test_without_a_stamp_it_is_now() -> None:
     before = monotonic()
-    assert before <= arrival([]) <= monotonic()
-    assert before <= arrival([(socket.SOL_SOCKET, SO_TIMESTAMPNS, b"short")]) <= monotonic()
+    assert before <= arrival([], 0.0) <= monotonic()
+    assert before <= arrival([(socket.SOL_SOCKET, SO_TIMESTAMPNS, b"short")], 0.0) <= monotonic()
