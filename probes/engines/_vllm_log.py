@@ -83,6 +83,36 @@ def _boots(text: str) -> bool:
     )
 
 
+def _lead(message: str, label: str, piece: Piece) -> str | None:
+    """The message from its label on, with `Engine 003: ` before it; None when the label is inside something quoted.
+
+    Behind vLLM's own header a message starts with its label. Under a foreign header it may stand further in, but
+    never behind a quote: what clients and models wrote is quoted.
+    """
+    if piece.known and message.startswith(label):
+        return message
+    where = message.find(label)
+    if where < 0:
+        return None
+    before = message[:where]
+    if "'" in before or '"' in before or where > 200:
+        return None
+    named = _ENGINE(before)
+    start = named.start() if named else where
+    return message[start:] if not piece.known or not message[:start].strip() else None
+
+
+def _spec_dialect(message: str, fields: Mapping[str, Any], before: str | None) -> str | None:
+    """The family that a `SpecDecoding metrics` line belongs to."""
+    if before == "Rust front end":
+        return before
+    if "Avg Draft" in message:
+        return "0.10.2+"
+    if "accept_len" not in fields:
+        return before
+    return "0.9-0.10.1" if f"Mean acceptance length: {fields['accept_len']:.2f}" in message else "0.8"
+
+
 class Reader:
     """The reader of one log, line by line; satisfies `LogReader`. Never raises; keeps a bounded state."""
 
@@ -150,34 +180,15 @@ class Reader:
             if self._failures.continues(line, piece):
                 return ()
             return [*self._told(self._failures.end_block()), *self._take(line, piece)]
-        if "Avg p" in message and (found := self._lead(message, "Avg prompt t", piece)) is not None:
+        if "Avg p" in message and (found := _lead(message, "Avg prompt t", piece)) is not None:
             return self._throughput(line, piece, found)
         if "metrics: " in message:
             for lead in ("SpecDecoding metrics: ", "Speculative metrics: "):
-                if (found := self._lead(message, lead, piece)) is not None:
+                if (found := _lead(message, lead, piece)) is not None:
                     return self._spec(line, piece, found)
-        if "Iteration(" in message and (found := self._lead(message, "Iteration(", piece)) is not None:
+        if "Iteration(" in message and (found := _lead(message, "Iteration(", piece)) is not None:
             return self._step(line, piece, found)
         return self._event(line, piece)
-
-    @staticmethod
-    def _lead(message: str, label: str, piece: Piece) -> str | None:
-        """The message from its label on, with `Engine 003: ` before it; None when the label is inside something quoted.
-
-        Behind vLLM's own header a message starts with its label. Under a foreign header it may stand further in, but
-        never behind a quote: what clients and models wrote is quoted.
-        """
-        if piece.known and message.startswith(label):
-            return message
-        where = message.find(label)
-        if where < 0:
-            return None
-        before = message[:where]
-        if "'" in before or '"' in before or where > 200:
-            return None
-        named = _ENGINE(before)
-        start = named.start() if named else where
-        return message[start:] if not piece.known or not message[:start].strip() else None
 
     def _record(
         self,
@@ -199,10 +210,6 @@ class Reader:
         self._clipped += 1
         self._clipped_line = self._clipped_line or line
         return ()
-
-    def _remark(self, line: int, text: str) -> None:
-        if len(self._remarks) < 20:
-            self._remarks.append(Warn(line, text))
 
     # ------------------------------------------------------------------------------------------------ running
 
@@ -228,21 +235,12 @@ class Reader:
             version = self._start.version
             fields, remark = stats.spec(message, False if version is not None and version.startswith("0.8.") else None)
             if fields is not None:
-                self._tell_dialect(message, fields)
+                self._dialect = _spec_dialect(message, fields, self._dialect)
         if fields is None:
             return self._clip(line)
-        if remark:
-            self._remark(line, remark)
+        if remark and len(self._remarks) < 20:
+            self._remarks.append(Warn(line, remark))
         return self._record(line, "spec", fields, piece, self._engine_of.get(piece.pid))
-
-    def _tell_dialect(self, message: str, fields: dict[str, Any]) -> None:
-        if self._dialect == "Rust front end":
-            return
-        if "Avg Draft" in message:
-            self._dialect = "0.10.2+"
-        elif "accept_len" in fields:
-            printed = f"Mean acceptance length: {fields['accept_len']:.2f}"
-            self._dialect = "0.9-0.10.1" if printed in message else "0.8"
 
     def _step(self, line: int, piece: Piece, message: str) -> Sequence[Record]:
         fields = stats.step(message)
