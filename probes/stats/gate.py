@@ -47,7 +47,7 @@ def rule_of_three(n: int, confidence: float = 0.95) -> float:
     """Upper bound of a failure rate after `n` trials without one: 1 - (1 - confidence)^(1/n), about 3/n."""
     if n < 1:
         return 1.0
-    return 1.0 - (1.0 - confidence) ** (1.0 / n)
+    return 1.0 - float((1.0 - confidence) ** (1.0 / n))
 
 
 def runs_for_bound(rate: float, confidence: float = 0.95) -> int:
