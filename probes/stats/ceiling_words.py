@@ -52,7 +52,7 @@ LANES_OR_STATE = (
 ADVICE: dict[Verdict, dict[str, str]] = {
     "kv_pool": {
         "ninfer": (
-            "Lower max_tokens, raise --kv-capacity, or take a smaller --kv-cache type; more lanes would not help."
+            "Lower max_tokens, raise --kv-capacity, or take a smaller --kv-dtype; more lanes would not help."
         ),
         "sglang": (
             "Make the pool larger (--mem-fraction-static, a smaller --kv-cache-dtype after an accuracy check) or "
