@@ -3,13 +3,59 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
+
+import click
+
+from probes.__main__ import Lazy
+
+SCREENS: dict[str, tuple[str, str]] = {
+    "demo": ("tui.commands.demo", "The live screen on a real server with a small real model; needs no GPU."),
+    "replay": ("tui.commands.replay", "The live screen on a run of the store."),
+}
+"""Commands that need a screen, with their one-line help; each is `command` in its module."""
+
+
+class Screens(Lazy):
+    """The same commands, and a preset's name in place of one."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.table = {**SCREENS, **self.table}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """A word that is no command is a preset's name."""
+        if args and args[0] not in self.table and not args[0].startswith("-"):
+            from tui.commands.live import command
+
+            return args[0], command, args
+        return super().resolve_command(ctx, args)
+
+
+@click.group(
+    cls=Screens,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    subcommand_metavar="[PRESET | COMMAND] [ARGS]...",
+)
+@click.version_option(package_name="draftdial", prog_name="draftdial")
+@click.pass_context
+def draftdial(ctx: click.Context) -> None:
+    """Tune LLM inference servers live: step the speculative draft depth and see what it does.
+
+    Without a command: choose a preset, then the live screen. With a preset's name or path: the live screen on it.
+    """
+    if ctx.invoked_subcommand is None:
+        from tui.commands.live import pick
+
+        pick()
 
 
 def main() -> None:
-    """Run the command line."""
-    from probes.__main__ import cli
-
-    cli(prog_name="draftdial")
+    """Run the command line and leave with its exit code."""
+    draftdial(prog_name="draftdial")
     sys.exit(0)
 
 

@@ -1,0 +1,152 @@
+"""Wires it up: a feed's events to the session, its frames to the screen, intents to the feed. Nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Protocol
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from probes.events import Event
+from probes.recipe import Recipe, Refused
+from probes.session import Session
+from probes.store import Run
+from tui.messages import Asked, Intent, Open, OpenRun, Quit
+from tui.screens.keys import KEYS
+from tui.screens.live import Live
+from tui.screens.picker import Picker, Row
+
+TICK_S = 0.2
+
+
+class Feed(Protocol):
+    """Where events come from and intents go: a lab in its thread, or a run of the past."""
+
+    past: bool
+    recipe: Recipe | None
+    run: Run
+    doing: str | None
+    left: str | None
+
+    def start(self) -> None:
+        """Begin."""
+
+    def drain(self) -> list[Event]:
+        """What happened since the last call."""
+
+    def ask(self, intent: Intent) -> None:
+        """Have an intent carried out."""
+
+    def close(self, *, leave: bool = False) -> None:
+        """End everything; blocks."""
+
+
+Opener = Callable[[Open | OpenRun], Feed]
+
+
+class Draftdial(App[str | None]):
+    """`first` is what to open, or the rows of the picker. Gives what to print after the screen has gone."""
+
+    CSS_PATH = "app.tcss"
+    TITLE = "draftdial"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+p,colon", "command_palette", "commands", show=False, priority=False),
+        Binding("ctrl+q,ctrl+c", "leave", "quit", show=False, priority=True),
+    ]
+
+    def __init__(self, opener: Opener, first: Feed | list[Row], *, timer: bool = True) -> None:
+        super().__init__()
+        self._opener = opener
+        self._first = first
+        self._timer = timer
+        self.feed: Feed | None = None
+        self.session = Session()
+        self._shown: tuple[int, str | None] = (-1, None)
+        self._beat = 0
+        self._closing = False
+
+    def on_mount(self) -> None:
+        """The first screen; then, after it is painted, the feed."""
+        if isinstance(self._first, list):
+            self.push_screen(Picker(self._first))
+        else:
+            self._open(self._first)
+        if self._timer:
+            self.set_interval(TICK_S, self.pump)
+        with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
+            for number in (signal.SIGTERM, signal.SIGHUP):
+                asyncio.get_running_loop().add_signal_handler(number, self._quit, Quit())
+
+    def _open(self, feed: Feed) -> None:
+        self.feed, self.session, self._shown = feed, Session(), (-1, None)
+        self.push_screen(Live(feed.recipe, str(feed.run.path), past=feed.past))
+        self.call_after_refresh(feed.start)
+
+    def pump(self) -> None:
+        """Events to the session, the frame to the screen; nothing when nothing is new."""
+        feed = self.feed
+        if feed is None:
+            return
+        self.session.apply_all(feed.drain())
+        frame = self.session.frame()
+        live = next((s for s in reversed(self.screen_stack) if isinstance(s, Live)), None)
+        if live is None:
+            return
+        self._beat += 1
+        if (frame.version, feed.doing) != self._shown:
+            self._shown = (frame.version, feed.doing)
+            live.show(frame, feed.doing)
+        elif self._beat % 5 == 0:
+            live.tick()
+
+    def on_asked(self, message: Asked) -> None:
+        """Hand an intent on."""
+        intent = message.intent
+        if isinstance(intent, Quit):
+            self._quit(intent)
+        elif isinstance(intent, (Open, OpenRun)):
+            self.run_worker(self._reopen(intent), exclusive=True)
+        elif self.feed is not None:
+            self.feed.ask(intent)
+
+    async def _reopen(self, intent: Open | OpenRun) -> None:
+        """Close what is open, then open another."""
+        try:
+            feed = await asyncio.to_thread(self._opener, intent)
+        except Refused as problem:
+            if isinstance(self.screen, (Live, Picker)):
+                self.screen.say(str(problem))
+            return
+        if self.feed is not None:
+            await asyncio.to_thread(self.feed.close)
+            self.pop_screen()
+        self._open(feed)
+
+    def action_leave(self) -> None:
+        """Ctrl-C: like q, where q would ask."""
+        live = self.screen if isinstance(self.screen, Live) else None
+        live.action_do("quit") if live else self._quit(Quit())
+
+    def _quit(self, intent: Quit) -> None:
+        if not self._closing:
+            self._closing = True
+            self.run_worker(self._end(intent.leave))
+
+    async def _end(self, leave: bool) -> None:
+        """End the feed off the loop, while the screen shows how it goes; then leave."""
+        if self.feed is not None:
+            self.feed.doing = "closing: ending the server" if not leave else "closing"
+            await asyncio.to_thread(self.feed.close, leave=leave)
+        self.exit(self.feed.left if self.feed else None)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every action of the live screen by name."""
+        if isinstance(screen, Live):
+            for key in KEYS:
+                yield SystemCommand(f"{key.label} ({key.sign or key.keys})", key.help, lambda k=key: k.do(screen))
+        yield SystemCommand("theme", "Change the colours", self.action_change_theme)

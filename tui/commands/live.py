@@ -1,0 +1,91 @@
+"""`draftdial PRESET` and bare `draftdial`: the live screen, or the picker before it."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from probes import preset as presets
+from probes import store
+from probes.commands import _common as common
+from probes.recipe import Recipe, Refused
+from probes.yamlnode import nearest
+from tui.messages import Open, OpenRun
+
+if TYPE_CHECKING:
+    from tui.app import Feed
+
+
+@click.command()
+@click.argument("preset")
+@click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Set the depth or a knob of the server.")
+def command(preset: str, settings: tuple[str, ...]) -> None:
+    """The live screen on PRESET, a name or a path."""
+    with common.refusing():
+        show(opened(recipe(preset, settings)))
+
+
+def pick() -> None:
+    """The picker, then the live screen."""
+    show(rows())
+
+
+def recipe(name: str, settings: tuple[str, ...] = ()) -> Recipe:
+    """The recipe of a preset with settings over it. A word that is neither preset nor command names the nearest."""
+    try:
+        found = presets.load(name)
+    except Refused:
+        if "/" in name or name.endswith((".yaml", ".yml")) or name in presets.listing():
+            raise
+        raise Refused(f"{name!r} is no command and no preset; {_nearest(name)}") from None
+    chosen: dict[str, Any] = dict(presets.setting(found, text) for text in settings)
+    depth = chosen.pop("depth", found.dial.start)
+    dial = dataclasses.replace(found.dial, start=depth)
+    return dataclasses.replace(found, dial=dial, settings={**found.settings, **chosen})
+
+
+def _nearest(name: str) -> str:
+    from tui.__main__ import draftdial
+
+    return f"commands: {nearest(name, draftdial.table)}; presets: {nearest(name, presets.listing())}"
+
+
+def opened(what: Recipe) -> Feed:
+    """A new run on a recipe."""
+    from tui.labthread import LabThread
+
+    return LabThread(what, store.create())
+
+
+def opener(intent: Open | OpenRun) -> Feed:
+    """What the screen asks to open."""
+    if isinstance(intent, OpenRun):
+        from tui.replay import Replay
+
+        return Replay(store.find(intent.run))
+    return opened(recipe(intent.preset))
+
+
+def rows() -> list[tuple[str, str, str | None]]:
+    """Every preset with its title, and what is wrong with it."""
+    found: list[tuple[str, str, str | None]] = []
+    for name in presets.listing():
+        try:
+            found.append((name, presets.load(name).title, None))
+        except Refused as problem:
+            found.append((name, "", str(problem)))
+    return found
+
+
+def show(first: Any) -> None:
+    """Run the screen to its end."""
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        common.fail("the screen needs a terminal; draftdial sweep works without one")
+    from tui.app import Draftdial
+
+    said = Draftdial(opener, first).run()
+    if said:
+        click.echo(said)

@@ -1,0 +1,150 @@
+"""The lab in a thread with an event loop of its own, so that neither the screen nor the lab waits for the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from probes.events import Event, Notice
+from probes.recipe import Recipe, Refused
+from probes.store import Run
+from tui.messages import Apply, Cancel, Intent, Pause, Probe, StopServer, Sweep
+
+if TYPE_CHECKING:
+    from probes.lab import Lab
+
+
+class LabThread:
+    """Events come out of `drain`, intents go in through `ask`; both may be called from the screen's thread only."""
+
+    past = False
+
+    def __init__(self, recipe: Recipe, run: Run) -> None:
+        self.recipe: Recipe | None = recipe
+        self.run = run
+        self.doing: str | None = None
+        """What is being carried out, in words; None when the lab is free."""
+        self.left: str | None = None
+        """How to attach to a server that was left running."""
+        self._recipe = recipe
+        self._events: deque[Event] = deque()
+        self._thread = threading.Thread(target=self._main, name="lab", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lab: Lab | None = None
+        self._up = threading.Event()
+        self._over: asyncio.Event | None = None
+        self._leave = False
+        self._blocks = 0
+        """Blocks of the sweep that are complete."""
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def drain(self) -> list[Event]:
+        """What happened since the last call, in order."""
+        found: list[Event] = []
+        while self._events:
+            found.append(self._events.popleft())
+        return found
+
+    def ask(self, intent: Intent) -> None:
+        """Have an intent carried out; returns at once."""
+        self._up.wait(10.0)
+        if self._loop is None or self._lab is None or self._loop.is_closed():
+            return
+        asyncio.run_coroutine_threadsafe(self._carry_out(self._lab, intent), self._loop)
+
+    def close(self, *, leave: bool = False) -> None:
+        """End everything and wait for it; with `leave` a ready server stays. Blocks: call it off the screen's loop."""
+        self._up.wait(10.0)
+        self._leave = leave
+        if self._loop is not None and self._over is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._over.set)
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # ------------------------------------------------------------------------------------------------ in the thread
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except Refused as problem:
+            self._say("error", str(problem))
+        except Exception as problem:  # noqa: BLE001  (a thread's end must be seen on the screen, whatever it was)
+            self._say("error", f"the lab ended: {type(problem).__name__}: {problem}")
+        finally:
+            self._lab = None
+            self._up.set()
+
+    async def _live(self) -> None:
+        from probes.lab import Lab
+
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        lab = Lab(self._recipe, self.run, self._events.append)
+        await lab.open()
+        self._lab = lab
+        self._up.set()
+        try:
+            await self._over.wait()
+        finally:
+            server = lab.bench.server
+            if self._leave and server.state == "ready" and server.now is not None:
+                self.left = attach(server.pid, server.now.url, self.run, self._recipe)
+            await lab.close(leave=self._leave)
+
+    async def _carry_out(self, lab: Lab, intent: Intent) -> None:
+        verbs: dict[type, Any] = {
+            Apply: self._apply, Probe: self._probe, Sweep: self._sweep, Pause: self._pause, Cancel: self._cancel,
+            StopServer: self._stop,
+        }  # fmt: skip
+        try:
+            await verbs[type(intent)](lab, intent)
+        except Refused as problem:
+            self._say("error", str(problem))
+        except Exception as problem:  # noqa: BLE001  (a failed verb must be seen on the screen, whatever it was)
+            self._say("error", f"{type(intent).__name__.lower()} failed: {type(problem).__name__}: {problem}")
+        finally:
+            if not isinstance(intent, (Pause, Cancel)):
+                self.doing = None
+
+    async def _apply(self, lab: Lab, intent: Apply) -> None:
+        self.doing = f"starting depth {intent.depth}"
+        await lab.apply(intent.depth, intent.settings)
+
+    async def _probe(self, lab: Lab, intent: Probe) -> None:  # noqa: ARG002  (one shape for all verbs)
+        self.doing = f"probing depth {lab.bench.depth}"
+        await lab.probe()
+
+    async def _sweep(self, lab: Lab, intent: Sweep) -> None:  # noqa: ARG002
+        from probes.measure.sweep import sweep
+
+        rounds = self._blocks + 1
+        self.doing = f"sweeping {len(lab.depths)} depths, block {rounds}"
+        plan = sweep(lab.depths, rounds, lab.recipe.workload.prompts_per_category)
+        total = len(lab.depths) * rounds
+        outcomes = await lab.carry_out("sweep", plan, total)
+        if len(outcomes) == total and not any(o.failed for o in outcomes):
+            self._blocks = rounds
+
+    async def _pause(self, lab: Lab, intent: Pause) -> None:
+        lab.pause(on=intent.on)
+
+    async def _cancel(self, lab: Lab, intent: Cancel) -> None:  # noqa: ARG002
+        await lab.cancel()
+
+    async def _stop(self, lab: Lab, intent: StopServer) -> None:  # noqa: ARG002
+        self.doing = "stopping the server"
+        await lab.stop_server()
+
+    def _say(self, level: Any, text: str) -> None:
+        self._events.append(Notice(time.time(), level, text))
+
+
+def attach(pid: int | None, url: str, run: Run, recipe: Recipe) -> str:
+    """What to print about a server that was left running."""
+    again = f"draftdial attach {url} --log {run.server_log} --engine {recipe.engine}"
+    return f"the server runs on (pid {pid}); attach again with:\n  {again}"

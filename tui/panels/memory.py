@@ -1,0 +1,71 @@
+"""Memory: each GPU of the server, or the host and the server's resident set where there is none."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from probes.events import GpuReading
+from probes.session import Frame
+from tui.panels import Panel
+from tui.widgets import ink
+from tui.widgets.drawn import Drawn
+
+
+def draw(frame: Frame, width: int, height: int) -> Text:
+    """Bars, then a strip over the run, then the most that each phase took."""
+    sample = frame.memory
+    if sample is None:
+        return Text("no reading yet", style="dim")
+    out: list[Text] = []
+    if sample.gpus:
+        for gpu in sample.gpus:
+            out += _gpu(gpu, width)
+    else:
+        used = (
+            None
+            if sample.host_total is None or sample.host_available is None
+            else sample.host_total - sample.host_available
+        )
+        out.append(_bar("host", used, sample.host_total, width))
+        out.append(Text(f"server {ink.size(sample.server_rss)} resident"))
+    history = [m.used for m in frame.memory_history]
+    if any(h is not None for h in history):
+        out.append(Text(ink.strip(history, width), style=ink.HOT))
+    if frame.high_water:
+        most = " ".join(f"{ink.safe(phase)} {ink.size(v)}" for phase, v in frame.high_water.items())
+        out.append(Text(f"most: {most}", style="dim"))
+    if frame.low_free:
+        out.append(
+            Text(
+                "least free: " + " ".join(f"{ink.safe(k)} {ink.size(v)}" for k, v in frame.low_free.items()),
+                style="dim",
+            )
+        )
+    for line in out:
+        line.truncate(width, overflow="ellipsis")
+    return ink.lines(out[:height])
+
+
+def _bar(name: str, used: int | None, total: int | None, width: int) -> Text:
+    label = f" {ink.size(used)} of {ink.size(total)}"
+    room = max(0, width - len(name) - 1 - len(label))
+    share = used / total if used is not None and total else None
+    return Text(f"{name} ").append(ink.bar(share, room), style=ink.HOT).append(label)
+
+
+def _gpu(gpu: GpuReading, width: int) -> list[Text]:
+    out = [_bar(f"GPU{gpu.index}", gpu.used, gpu.total, width)]
+    if gpu.problem:
+        return [*out, Text(ink.safe(gpu.problem), style=ink.WARN)]
+    facts = [f"free {ink.size(gpu.free)}", f"ours {ink.size(gpu.ours)}"]
+    facts += [ink.figure(gpu.temperature_c, ".0f", " °C")] if gpu.temperature_c is not None else []
+    facts += [ink.figure(gpu.power_w, ".0f", " W")] if gpu.power_w is not None else []
+    facts += [f"{gpu.utilisation:.0%}"] if gpu.utilisation is not None else []
+    out.append(Text("  ".join(facts), style="dim"))
+    if gpu.throttle:
+        out.append(Text(f"▲ slowed: {', '.join(gpu.throttle)}", style=ink.WARN))
+    return out
+
+
+USES = ("memory", "memory_history", "high_water", "low_free")
+PANEL = Panel("memory", "memory", "turn", 3, 7, lambda _: Drawn("memory", "Memory", USES, draw))

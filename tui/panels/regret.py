@@ -1,0 +1,131 @@
+"""Regret: what each depth loses against each category's own best, what rules of thumb would pick, and the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from probes.session import Frame
+from tui.charts import colours
+from tui.panels import Panel
+from tui.panels._cells import cells
+from tui.widgets import ink
+from tui.widgets.drawn import Drawn
+
+RULES = (("minimax", "worst case"), ("median", "median"), ("mean", "mean"))
+FIRM = ("PICK", "NOTHING_TO_CHOOSE")
+
+
+def draw(frame: Frame, width: int, height: int) -> Text:
+    """The verdict first when there is little room, then the table, the rules of thumb and the warnings."""
+    result = frame.result or {}
+    regret: Mapping[str, Mapping[str, Any]] = result.get("regret") or {}
+    names = [c for c in result.get("categories") or [] if any(c in row for row in regret.values())]
+    if not names:
+        return Text("nothing measured yet: p probes this depth, s sweeps all of them", style="dim")
+    head = _verdict(frame, result)
+    table = _table(result, regret, names, width)
+    tail = [t for t in (_rules(result), _units(frame), *_flags(result)) if t is not None]
+    room = height - _rows(head, width)
+    if len(table) > room:
+        table = _shortened(table, result, regret, max(2, room))
+    left = room - len(table)
+    kept: list[Text] = []
+    for text in tail:
+        if (left := left - _rows(text, width)) < 0:
+            break
+        kept.append(text)
+    return ink.lines([head, *table, *kept])
+
+
+def _rows(text: Text, width: int) -> int:
+    return max(1, -(-text.cell_len // max(1, width - 2)))
+
+
+def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
+    verdict = result.get("verdict") or {}
+    state = str(verdict.get("state") or "—")
+    text = Text(state.replace("_", " ").lower(), style=f"bold {ink.GOOD}" if state in FIRM else f"bold {ink.WARN}")
+    if verdict.get("depth") is not None:
+        text.append(f" depth {verdict['depth']}", style="bold")
+    if result.get("simulated") or (frame.run and frame.run.simulated):
+        text.append(" SIMULATED", style=f"bold {ink.WARN}")
+    if needs := verdict.get("needs_requests"):
+        text.append(f" · about {needs} more requests")
+    return text.append(f" · {ink.safe(verdict.get('sentence') or '')}")
+
+
+def _table(result: Mapping[str, Any], regret: Mapping[str, Any], names: list[str], width: int) -> list[Text]:
+    inks = colours(list(result.get("categories") or []))
+    column = max(6, min(11, (width - 6 - 8 - 17) // len(names) - 1))
+    head = Text("depth ", style="dim")
+    for name in names:
+        head.append(f"{ink.cut(ink.safe(name), column):>{column}} ", style=inks[name])
+    out = [head.append(f"{'worst':>7}", style="dim")]
+    firm = (result.get("verdict") or {}).get("state") in FIRM
+    for depth, row in sorted(regret.items(), key=lambda kv: int(kv[0])):
+        line = Text(f"{depth:>5} ")
+        for name in names:
+            line.append(f"{_loss(row.get(name)):>{column}} ", style=_style(row.get(name), firm=firm))
+        line.append(f"{ink.figure(row.get('worst'), '.1%'):>7}", style="" if firm else "dim")
+        picks = [rule for rule, _ in RULES if (result.get("picks") or {}).get(rule) == int(depth)]
+        out.append(line.append(f" ← {', '.join(picks)}" if picks else "", style="bold"))
+    for line in out:
+        line.truncate(width, overflow="ellipsis")
+    return out
+
+
+def _loss(value: float | None) -> str:
+    return ink.NONE if value is None else "best" if value == 0 else f"−{value:.1%}"
+
+
+def _style(value: float | None, *, firm: bool) -> str:
+    return "bold" if value == 0 else "" if firm else "dim"
+
+
+def _shortened(table: list[Text], result: Mapping[str, Any], regret: Mapping[str, Any], rows: int) -> list[Text]:
+    """The head and the depths that a rule picks, then the others while there is room; in the dial's order."""
+    picked = {str(d) for d in (result.get("picks") or {}).values() if d is not None}
+    order = sorted(regret, key=int)
+    best = sorted(order, key=lambda d: (d not in picked, regret[d].get("worst") or 9.0))
+    keep = set(best[: rows - 1])
+    return [table[0], *[line for depth, line in zip(order, table[1:], strict=True) if depth in keep]]
+
+
+def _rules(result: Mapping[str, Any]) -> Text | None:
+    """A plain sentence on what the rules of thumb say."""
+    picks = result.get("picks") or {}
+    said = [(word, picks[rule]) for rule, word in RULES if picks.get(rule) is not None]
+    if not said:
+        return None
+    if len({depth for _, depth in said}) == 1:
+        return Text(f"{', '.join(word for word, _ in said)}: all say {said[0][1]}")
+    words = ", ".join(f"{word} says {depth}" for word, depth in said)
+    return Text(f"they disagree: {words}", style=ink.WARN)
+
+
+def _units(frame: Frame) -> Text | None:
+    counts = [int(c.get("n", 0)) for c in cells(frame)]
+    if not counts:
+        return None
+    shown = f"n={counts[0]}" if min(counts) == max(counts) else f"n={min(counts)}–{max(counts)}"
+    return Text(f"{shown} prompts a cell{': too few to call' if max(counts) < 3 else ''}", style="dim")
+
+
+def _flags(result: Mapping[str, Any]) -> list[Text]:
+    details = result.get("flag_details") or {}
+    found = []
+    for name in result.get("flags") or []:
+        first = (details.get(name) or [""])[0]
+        more = len(details.get(name) or []) - 1
+        found.append(
+            Text(f"! {ink.safe(first or name)}" + (f" (+{more}, y tells)" if more > 0 else ""), style=ink.WARN)
+        )
+    return found
+
+
+USES = ("result", "run")
+TITLE = "Regret: loss against each category's own best"
+PANEL = Panel("regret", "regret", "did", 3, 13, lambda _: Drawn("regret", TITLE, USES, draw), always=True)

@@ -1,0 +1,220 @@
+"""Every key of the live screen in one table: the footer, the command palette and the help are made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from textual.binding import Binding
+
+from tui.messages import Apply, Cancel, Pause, Probe, Quit, StopServer, Sweep
+
+if TYPE_CHECKING:
+    from tui.screens.live import Live
+
+UP = frozenset({"starting", "loading", "ready", "draining"})
+PAST = "a run of the past: nothing can be started here"
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A key, what it is called, what it does. `shown`: on the footer; `sign`: how the footer writes the key."""
+
+    keys: str
+    name: str
+    label: str
+    help: str
+    do: Callable[[Live], None]
+    shown: bool = False
+    sign: str = ""
+
+    def binding(self) -> Binding:
+        """As Textual wants it."""
+        return Binding(
+            self.keys,
+            f"do('{self.name}')",
+            self.label,
+            show=self.shown,
+            key_display=self.sign or None,
+            tooltip=self.help,
+        )
+
+
+def void(_: object) -> None:
+    """Throws a value away, for a lambda that only acts."""
+
+
+def step(by: int) -> Callable[[Live], None]:
+    """Step what is under the cursor."""
+
+    def do(screen: Live) -> None:
+        if screen.dial.chosen is None:
+            screen.say(PAST)
+        else:
+            screen.dial.touched(screen.dial.chosen.step(by))
+
+    return do
+
+
+def knob(by: int) -> Callable[[Live], None]:
+    """Move the cursor to another knob."""
+
+    def do(screen: Live) -> None:
+        if screen.dial.chosen is not None:
+            screen.dial.focus()
+            screen.dial.chosen.move(by)
+            screen.dial.touched()
+
+    return do
+
+
+def apply(screen: Live) -> None:
+    """Start, or restart, with what is marked."""
+    chosen = screen.dial.chosen
+    if chosen is None:
+        screen.say(PAST)
+    elif screen.state == "ready" and not chosen.changes():
+        screen.say("in force already: nothing to apply")
+    elif screen.ask(Apply(chosen.wanted.depth, dict(chosen.wanted.knobs))):
+        chosen.asked = chosen.wanted
+        screen.dial.touched()
+
+
+def undo(screen: Live) -> None:
+    """Back to the last setting that started."""
+    chosen = screen.dial.chosen
+    if chosen is None or chosen.good is None:
+        screen.say(PAST if screen.past else "nothing has started yet, so there is no last good setting")
+    elif screen.ask(Apply(chosen.good.depth, dict(chosen.good.knobs))):
+        chosen.wanted = chosen.asked = chosen.good
+        screen.dial.touched()
+
+
+def probe(screen: Live) -> None:
+    """Send the workload once."""
+    if not screen.past and screen.state != "ready":
+        screen.say("no server is ready: enter starts one")
+    else:
+        screen.ask(Probe())
+
+
+def pause(screen: Live) -> None:
+    """Pause the plan, or let it go on."""
+    plan = screen.frame.progress
+    if plan is None or plan.finished:
+        screen.say("no plan runs: s sweeps all depths")
+    else:
+        screen.ask(Pause(on=not screen.paused))
+        screen.paused = not screen.paused
+
+
+def cancel(screen: Live) -> None:
+    """End what runs."""
+    if screen.doing:
+        screen.paused = False
+        screen.ask(Cancel())
+    else:
+        screen.say("nothing runs that could be ended")
+
+
+def stop(screen: Live) -> None:
+    """End the server."""
+    if screen.state in UP or screen.past:
+        screen.ask(StopServer())
+    else:
+        screen.say("no server runs")
+
+
+def leave(screen: Live) -> None:
+    """Quit; asks first when a server runs."""
+    if screen.past or screen.state not in UP:
+        screen.ask(Quit())
+    else:
+        from tui.screens.leave import Leave
+
+        screen.app.push_screen(Leave(screen.frame), lambda choice: void(choice and screen.ask(choice)))
+
+
+def log(screen: Live) -> None:
+    """To the log."""
+    screen.open_panel("log")
+    screen.log_view.focus()
+
+
+def search(screen: Live) -> None:
+    """Search the log."""
+    view = screen.log_view
+    screen.open_panel("log")
+
+    def look(text: str) -> str | None:
+        return None if not text or view.search(text) else f"not in the last {len(view.lines)} lines"
+
+    screen.prompt("search the log:", view.query_text, look, view)
+
+
+def follow(screen: Live) -> None:
+    """Follow the log, or hold it."""
+    screen.log_view.set_follow(on=not screen.log_view.follow)
+    screen.log_view.show(screen.frame)
+
+
+def why(screen: Live) -> None:
+    """What the verdict and the ceiling rest on."""
+    from tui.screens.why import Why
+
+    screen.app.push_screen(Why(screen.frame), screen.jump)
+
+
+def files(screen: Live) -> None:
+    """Where this run's files are."""
+    screen.say(f"this run is on disk: {screen.path}" if screen.path else "this run has no folder")
+
+
+def usage(screen: Live) -> None:
+    """All keys."""
+    from tui.screens.usage import Usage
+
+    screen.app.push_screen(Usage())
+
+
+def runs(screen: Live) -> None:
+    """Runs of the store."""
+    from tui.screens.runs import Runs
+
+    if screen.state in UP and not screen.past:
+        screen.say("a server runs: S stops it first")
+    else:
+        screen.app.push_screen(Runs(), lambda intent: void(intent and screen.ask(intent)))
+
+
+KEYS: tuple[Key, ...] = (
+    Key("left", "less", "dial", "One step down on the dial or the knob: marks a change, starts nothing", step(-1), True,
+        "←→"),
+    Key("right", "more", "dial up", "One step up", step(1)),
+    Key("up", "above", "knob above", "To the knob above", knob(-1)),
+    Key("down", "below", "knob below", "To the knob below; a digit or = types a value for it", knob(1)),
+    Key("enter", "apply", "apply", "Start, or restart, with what is marked", apply, True, "⏎"),
+    Key("p", "probe", "probe", "Send the workload once at this depth", probe, True),
+    Key("s", "sweep", "sweep", "Measure every depth; again: what is missing, or another block with new prompts",
+        lambda screen: void(screen.ask(Sweep())), True),
+    Key("x", "cancel", "end it", "End the plan or the probe that runs; what was measured is kept", cancel),
+    Key("space", "pause", "pause", "Hold the plan before its next point, or let it go on", pause),
+    Key("S", "stop", "stop", "Stop the server", stop, True),
+    Key("u", "undo", "last good setting", "Restart with the last setting that started", undo),
+    Key("y", "why", "why", "What the verdict and the ceiling rest on, and all numbers", why, True),
+    Key("l", "log", "log", "To the log: arrows and pages scroll, escape comes back", log, True),
+    Key("slash", "search", "search", "Search the log; n and N go to other hits", search, False, "/"),
+    Key("f", "follow", "follow", "Follow the log's end, or hold it", follow),
+    Key("w", "wrap", "wrap", "Long lines of the log on several rows, or cut",
+        lambda screen: screen.log_view.toggle_wrap()),
+    Key("t,tab", "next", "panel", "The next panel", lambda screen: screen.turn(1), True, "t"),
+    Key("T,shift+tab", "back", "panel before", "The panel before", lambda screen: screen.turn(-1), False, "T"),
+    Key("z", "zoom", "zoom", "The open panel on the whole screen, and back", lambda screen: screen.zoom()),
+    Key("e", "files", "files", "Where this run's files are", files),
+    Key("r", "runs", "runs", "Runs of the store: look at one again", runs, True),
+    Key("question_mark", "usage", "help", "All keys", usage, True, "?"),
+    Key("q", "quit", "quit", "Leave; asks when a server runs", leave, True),
+    Key("escape", "home", "back to the dial", "Back to the dial", lambda screen: screen.home()),
+)  # fmt: skip
+BY_NAME = {key.name: key for key in KEYS}

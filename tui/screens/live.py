@@ -1,0 +1,206 @@
+"""The live screen: panels on a frame, keys to intents. It holds no lab and knows no server."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widget import Widget
+from textual.widgets import Footer
+
+from probes.recipe import Recipe
+from probes.session import Frame
+from tui import panels
+from tui.messages import Asked, Cancel, Intent, OpenRun, Pause, Quit, StopServer
+from tui.screens import layout
+from tui.screens.keys import BY_NAME, KEYS, PAST
+from tui.widgets import lines
+from tui.widgets.dial import Dial
+from tui.widgets.lines import Line
+from tui.widgets.log import Log
+from tui.widgets.prompt import Answer, Prompt
+
+
+class Live(Screen[None]):
+    """Draws frames; posts what a person asks for. `past`: a run of the store, where nothing can be asked."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in KEYS]
+
+    def __init__(self, recipe: Recipe | None, path: str = "", *, past: bool = False) -> None:
+        super().__init__()
+        self.path = path
+        self.past = past
+        self.frame = Frame()
+        self.doing: str | None = None
+        """What the lab is busy with, in words."""
+        self.paused = False
+        self.chosen = "accept"
+        self.zoomed = False
+        self._panels = panels.found()
+        self._widgets: dict[str, Any] = {p.name: p.make(recipe) for p in self._panels}
+        self._told: str | None = None
+
+    def compose(self) -> ComposeResult:
+        """A header, the panels, two lines that tell, the keys."""
+        yield Line("header")
+        with Container(id="body"):
+            yield from self._widgets.values()
+            yield Line("tabs")
+        yield Line("plan")
+        yield Line("notice")
+        yield Prompt(id="prompt")
+        yield Footer(compact=True, show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """The dial has the focus."""
+        self.dial.focus()
+        self.show(self.frame)
+
+    @property
+    def dial(self) -> Dial:
+        """The dial's widget."""
+        found = self._widgets["dial"]
+        assert isinstance(found, Dial)  # noqa: S101  (the folder's own panel)
+        return found
+
+    @property
+    def log_view(self) -> Log:
+        """The log's widget."""
+        found = self._widgets["log"]
+        assert isinstance(found, Log)  # noqa: S101  (the folder's own panel)
+        return found
+
+    @property
+    def state(self) -> str:
+        """The server's state."""
+        return self.frame.server.state if self.frame.server else "stopped"
+
+    # ------------------------------------------------------------------------------------------------ frames
+
+    def show(self, frame: Frame, doing: str | None = None) -> None:
+        """Draw this moment."""
+        self.frame, self.doing = frame, doing
+        for widget in self._widgets.values():
+            widget.show(frame)
+        self.tick()
+
+    def tick(self) -> None:
+        """What changes with the clock alone."""
+        width = max(1, self.size.width - 2)
+        self.query_one("#header", Line).put(lines.header(self.frame, time.time(), width, past=self.past))
+        rows = lines.told(self.frame, self.doing, self._told, width)
+        wide = layout.is_wide(*self.size)
+        for name, text in zip(("plan", "notice"), rows if wide else (None, rows[0] or rows[1]), strict=True):
+            line = self.query_one(f"#{name}", Line)
+            line.display = text is not None
+            if text is not None:
+                line.put(text)
+
+    def say(self, text: str) -> None:
+        """One line to the person, about a key just pressed; it stays until the next key."""
+        self._told = text
+        self.tick()
+
+    def on_key(self, event: events.Key) -> None:
+        """A digit begins a value; any key takes the last word away."""
+        self._told = None
+        typed = event.character or ""
+        chosen = self.dial.chosen
+        if chosen is None or self.query_one(Prompt).display or not (typed.isdecimal() or typed in {"-", "=", "."}):
+            return
+        event.stop()
+        label = chosen.knob.name if chosen.knob else chosen.recipe.dial.label
+
+        def take(text: str) -> str | None:
+            refused = chosen.type(text)
+            self.dial.touched()
+            return refused
+
+        self.prompt(f"{label}:", "" if typed == "=" else typed, take, self.dial)
+
+    def prompt(self, label: str, start: str, answer: Answer, back: Widget) -> None:
+        """Ask for a line of text; the focus goes to `back` afterwards."""
+
+        def done() -> None:
+            back.focus()
+
+        self.query_one(Prompt).ask(label, start, answer, done)
+
+    # ------------------------------------------------------------------------------------------------ panels
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Place the panels for the new size."""
+        del event
+        self.call_after_refresh(self.place)
+
+    def place(self) -> None:
+        """Give each panel its area, or hide it."""
+        size = self.query_one("#body").size
+        areas = layout.arrange(size.width, size.height, self._panels, self.chosen, zoomed=self.zoomed)
+        bar = self.query_one("#tabs", Line)
+        for name, widget in [*self._widgets.items(), ("tabs", bar)]:
+            area = areas.get(name)
+            widget.display = area is not None
+            if area is not None:
+                widget.styles.offset = (area.x, area.y)
+                widget.styles.width, widget.styles.height = area.width, area.height
+                widget.set_class(area.height < 3 or area.width < 8, "bare")
+        titles = [p.title for p in layout.tabbed(self._panels)]
+        bar.put(lines.tabs(titles, self.chosen, size.width))
+        self.tick()
+
+    def open_panel(self, name: str) -> None:
+        """Bring a panel into sight where panels are tabs."""
+        if name in {p.name for p in layout.tabbed(self._panels)}:
+            self.chosen = name
+        self.place()
+
+    def turn(self, by: int) -> None:
+        """The next tab on a small screen; on a large one the focus goes from the dial to the log and back."""
+        if self.zoomed or not layout.is_wide(*self.size):
+            names = [p.name for p in layout.tabbed(self._panels)]
+            self.open_panel(names[(names.index(self.chosen) + by) % len(names)])
+        (self.log_view if self.focused is self.dial and self.log_view.display else self.dial).focus()
+
+    def zoom(self) -> None:
+        """The open panel on the whole screen, and back."""
+        self.zoomed = not self.zoomed
+        self.place()
+
+    def home(self) -> None:
+        """Back to the dial and to all panels."""
+        self.zoomed = False
+        self.place()
+        self.dial.focus()
+
+    def jump(self, line: int | None) -> None:
+        """To a line of the log, if one was chosen."""
+        if line is None:
+            return
+        self.open_panel("log")
+        self.log_view.focus()
+        if not self.log_view.jump(line):
+            self.say(f"line {line} is no longer on the screen; it is in {self.path or 'the run'}/server.log")
+
+    # ------------------------------------------------------------------------------------------------ keys
+
+    def action_do(self, name: str) -> None:
+        """What a key or the palette asks for."""
+        if not self.query_one(Prompt).display:
+            BY_NAME[name].do(self)
+
+    def ask(self, intent: Intent) -> bool:
+        """Post an intent, unless this is a run of the past or the lab is busy. Whether it was posted."""
+        if self.past and not isinstance(intent, (Quit, OpenRun)):
+            self.say(PAST)
+        elif self.doing and not isinstance(intent, (Cancel, StopServer, Pause, Quit)):
+            self.say(f"busy: {self.doing} · x ends it")
+        else:
+            self.post_message(Asked(intent))
+            return True
+        return False

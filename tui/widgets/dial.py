@@ -1,0 +1,173 @@
+"""The dial and the knobs: shows what is in force and what is wanted. Steps only mark a change; it starts nothing."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual.binding import BindingType
+from textual.widget import Widget
+
+from probes.recipe import Knob, Recipe
+from probes.session import Frame
+from tui.widgets import ink
+from tui.widgets.choice import Chosen
+
+
+class Dial(Widget, can_focus=True):
+    """Takes frames; `chosen` is what the keys change. Without a recipe (an old run) it only shows the depths."""
+
+    BINDINGS: ClassVar[list[BindingType]] = []
+
+    def __init__(self, name: str, title: str, recipe: Recipe | None) -> None:
+        super().__init__(id=f"panel-{name}", classes="panel")
+        self.border_title = title
+        self.recipe = recipe
+        self.chosen = Chosen(recipe) if recipe is not None else None
+        self.refused: str | None = None
+        """Why the last step or value was refused."""
+        self._frame = Frame()
+
+    def show(self, frame: Frame) -> None:
+        """Take a new frame."""
+        if frame.server is not self._frame.server and self.chosen is not None:
+            self.chosen.server(frame.server)
+        same = all(getattr(frame, n) is getattr(self._frame, n) for n in ("server", "boots", "run", "flags"))
+        self._frame = frame
+        if not same:
+            self.refresh()
+
+    def touched(self, refused: str | None = None) -> None:
+        """Draw again after a key; `refused` is the rule that a value broke."""
+        self.refused = refused
+        self.refresh()
+
+    def render(self) -> Text:
+        """Depths, knobs, then what enter would do."""
+        width, height = self.content_size
+        if self.chosen is None:
+            return self._of_a_run(width)
+        rows = [self._depths(self.chosen, width)]
+        notes = self._notes(self.chosen)
+        room = max(0, height - 1 - min(len(notes), max(1, height - 2)))
+        knobs = self.chosen.recipe.knobs
+        first = max(0, min(self.chosen.row - room, len(knobs) - room))
+        rows += [self._knob(self.chosen, i, knobs[i], width) for i in range(first, min(len(knobs), first + room))]
+        return ink.lines([*rows, *notes])
+
+    def _depths(self, chosen: Chosen, width: int) -> Text:
+        """The legal depths; the wanted one between arrows, the one in force with a dot."""
+        running = self._frame.server.depth if self._frame.server and self._frame.server.state == "ready" else None
+        label = ink.cut(ink.safe(chosen.recipe.dial.label), 12)
+        text = Text(f"{label} ", style="reverse" if chosen.row == 0 and self.has_focus else "bold")
+        parts = []
+        for value in chosen.recipe.dial.values:
+            dot = "•" if value == running else ""
+            wanted = value == chosen.wanted.depth
+            parts.append(
+                Text(f"▸{value}{dot}◂", style=ink.HOT)
+                if wanted
+                else Text(f"{value}{dot}", style=ink.GOOD if dot else "")
+            )
+        at = (
+            chosen.recipe.dial.values.index(chosen.wanted.depth)
+            if chosen.wanted.depth in chosen.recipe.dial.values
+            else 0
+        )
+        return text.append_text(window(parts, at, width - text.cell_len))
+
+    def _knob(self, chosen: Chosen, index: int, knob: Knob, width: int) -> Text:
+        """A knob's name and value; a changed one with what it was."""
+        here = chosen.row == index + 1
+        style = "reverse" if here and self.has_focus else "bold" if here else ""
+        text = Text(ink.pad(knob.name, 12), style=style).append(" ")
+        value = chosen.wanted.knobs.get(knob.name, knob.default)
+        before = chosen.asked.knobs.get(knob.name, knob.default) if chosen.asked else value
+        if value != before:
+            text.append(f"{said(before)} → ", style="dim").append(f"{said(value)} *", style=ink.HOT)
+        else:
+            text.append(said(value))
+        if here:
+            text.append(f"  {legal(knob)}", style="dim")
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+    def _notes(self, chosen: Chosen) -> list[Text]:
+        """The rule just broken, else what a start would do or how it goes."""
+        if self.refused:
+            return [Text(ink.safe(self.refused), style=ink.BAD)]
+        server = self._frame.server
+        boot = self._frame.boots[max(self._frame.boots)] if self._frame.boots else None
+        cost = f", {ink.span(boot)} at the last boot" if boot is not None else ""
+        if server is not None and server.state == "failed":
+            back = "" if chosen.good is None else f"u goes back to {chosen.good.depth}"
+            end = (
+                f" ({server.signal or f'exit {server.exit_code}'})"
+                if server.signal or server.exit_code is not None
+                else ""
+            )
+            out = [
+                Text(
+                    f"✖ depth {ink.figure(server.depth, 'd')} failed{end}: {ink.safe(server.reason or 'no reason')}",
+                    style=ink.BAD,
+                )
+            ]
+            if server.hint:
+                out.append(Text(f"→ {ink.safe(server.hint)}"))
+            return [*out, Text(back, style="bold")] if back else out
+        changes = chosen.changes()
+        if server is None or server.state == "stopped":
+            return [Text(f"enter starts depth {chosen.wanted.depth}{cost}", style=ink.HOT)]
+        if server.state in {"starting", "loading", "draining"}:
+            return [Text(f"{server.state} {ink.span(server.elapsed_s)}{cost}", style=ink.WARN)]
+        if not changes:
+            return [Text("in force: nothing to apply", style="dim")]
+        plural = "s" if len(changes) > 1 else ""
+        out = [Text(f"{len(changes)} change{plural} · enter restarts{cost}", style=ink.HOT)]
+        moved = {n for n, v in chosen.wanted.knobs.items() if chosen.asked and chosen.asked.knobs.get(n) != v}
+        if any("numerics" in k.changes for k in chosen.recipe.knobs if k.name in moved):
+            out.append(Text("outputs may differ: numerics", style=ink.WARN))
+        return out
+
+    def _of_a_run(self, width: int) -> Text:
+        run = self._frame.run
+        if run is None:
+            return Text("reading the run", style="dim")
+        knobs = [Text(ink.cut(f"{ink.safe(k)} {ink.safe(v)}", width)) for k, v in run.knobs.items()]
+        depths = Text(f"{ink.safe(run.dial)}  ", style="bold").append(" ".join(map(str, run.depths)), style="")
+        return ink.lines([depths, *knobs, Text("a run of the past: read only", style="dim")])
+
+
+def window(parts: list[Text], at: int, width: int) -> Text:
+    """As many of the parts as fit, the one at `at` always among them; … where there are more."""
+    first = last = at
+    used = parts[at].cell_len
+    while True:
+        grew = False
+        if last + 1 < len(parts) and used + 1 + parts[last + 1].cell_len <= width - 4:
+            last += 1
+            used += 1 + parts[last].cell_len
+            grew = True
+        if first > 0 and used + 1 + parts[first - 1].cell_len <= width - 4:
+            first -= 1
+            used += 1 + parts[first].cell_len
+            grew = True
+        if not grew:
+            break
+    text = Text(" ").join(parts[first : last + 1])
+    return Text("… " if first else "").append_text(text).append(" …" if last + 1 < len(parts) else "")
+
+
+def said(value: Any) -> str:
+    """A knob's value in words."""
+    return "default" if value is None else "on" if value is True else "off" if value is False else ink.safe(value, 40)
+
+
+def legal(knob: Knob) -> str:
+    """What is legal for a knob, shortly."""
+    if knob.type == "choice":
+        return " ".join(map(str, knob.choices))
+    if knob.low is not None or knob.high is not None:
+        low, high = ("" if v is None else f"{v:g}" for v in (knob.low, knob.high))
+        return f"{low}…{high}"
+    return {"bool": "on off"}.get(knob.type, knob.type)

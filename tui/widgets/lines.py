@@ -1,0 +1,113 @@
+"""One-line widgets: the header, the line that tells how long work goes, the tabs of a small screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.widget import Widget
+
+from probes.events import Notice, PlanProgress
+from probes.session import Frame
+from tui.widgets import ink
+
+LEVELS = {"info": ("·", ""), "warning": ("!", ink.WARN), "error": ("✖", ink.BAD)}
+
+
+class Line(Widget):
+    """A row of text; drawn again only when the text is another."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name)
+        self.text = Text()
+
+    def put(self, text: Text) -> None:
+        """Show this."""
+        if text != self.text:
+            self.text = text
+            self.refresh()
+
+    def render(self) -> Text:
+        """The row, cut to its width."""
+        shown = self.text.copy()
+        shown.no_wrap, shown.overflow = True, "ellipsis"
+        return shown
+
+
+def header(frame: Frame, now: float, width: int, *, past: bool = False) -> Text:
+    """What runs on what, and how it is. `now` is `time.time()`."""
+    run, server = frame.run, frame.server
+    left = Text("draftdial", style="bold")
+    if run is None:
+        return left
+    left.append(f" · {ink.safe(run.engine)} · {ink.safe(run.preset)}", style="")
+    state = server.state if server else "stopped"
+    sign, style = ink.STATES[state]
+    right = Text(f"{sign} {state}", style=f"bold {style}" if style != ink.QUIET else "")
+    if server is not None and server.depth is not None:
+        right.append(f"  {ink.safe(run.dial)} {server.depth}", style="")
+    if server is not None and state in {"starting", "loading"}:
+        right.append(f"  {ink.span(server.elapsed_s)}", style="")
+    if server is not None and state == "ready":
+        right.append(f"  boot {ink.span(frame.boots.get(server.restart))}  pid {server.pid or ink.NONE}", style="")
+        if not past:
+            right.append(f"  up {ink.span(max(0.0, now - server.at))}", style="")
+    end = Text("SIMULATED " if run.simulated else "", style=f"bold reverse {ink.WARN}")
+    end.append(f"run {ink.safe(run.run)}{' · past' if past else ''}", style="dim not bold not reverse")
+    gap = width - left.cell_len - right.cell_len - end.cell_len
+    if gap >= 4:
+        return Text.assemble(left, " " * (gap // 2), right, " " * (gap - gap // 2), end)
+    if run.simulated:
+        right = Text.assemble(right, "  ", Text("SIMULATED", style=f"bold reverse {ink.WARN}"))
+    left = Text(ink.cut(f"draftdial · {ink.safe(run.preset)}", max(9, width - right.cell_len - 2)), style="bold")
+    return Text.assemble(left, " " * max(2, width - left.cell_len - right.cell_len), right)
+
+
+def progress(plan: PlanProgress | None, width: int) -> Text | None:
+    """How far the plan is, with what can be done about it; None when none runs."""
+    if plan is None or plan.finished:
+        return None
+    room = 24 if width >= 120 else 10
+    filled = room * plan.done // max(1, plan.total)
+    text = Text(f"{ink.safe(plan.plan)} ", style="bold")
+    text.append("━" * filled, style=ink.HOT).append("┄" * (room - filled), style="dim")
+    text.append(f" {plan.done}/{plan.total} · {ink.safe(plan.step)}", style="not bold")
+    if plan.seconds_left is not None:
+        text.append(f" · {ink.span(plan.seconds_left)} left", style="not bold")
+    keys = " · paused: space goes on · x stops" if plan.paused else " · space pauses · x stops"
+    return text.append(keys, style="dim")
+
+
+def notice(told: Notice | None) -> Text:
+    """The newest word to the person."""
+    if told is None:
+        return Text()
+    sign, style = LEVELS[told.level]
+    return Text(f"{sign} {ink.safe(told.text)}", style=style)
+
+
+def told(frame: Frame, doing: str | None, said: str | None, width: int) -> tuple[Text | None, Text | None]:
+    """Two rows: how the work goes (None when nothing runs), and the newest word.
+
+    `said` is about the key just pressed and comes first; a notice newer than the plan's last word comes before it.
+    """
+    work = progress(frame.progress, width)
+    if work is None and doing:
+        work = Text(f"◐ {doing} · x ends it", style=ink.WARN)
+    newest = frame.notices[-1] if frame.notices else None
+    word = Text(f"› {said}", style="bold") if said else notice(newest)
+    if said:
+        return word, work
+    if width < 118 and work is not None and newest is not None and frame.progress and newest.at > frame.progress.at:
+        return word, work
+    return work, word
+
+
+def tabs(titles: Sequence[str], chosen: str, width: int) -> Text:
+    """The names of the panels that share one place."""
+    text = Text()
+    for title in titles:
+        text.append(f" {title} ", style="reverse bold" if title == chosen else "dim")
+    if text.cell_len > width:
+        text = Text(f" {chosen} ", style="reverse bold").append(f" t: {len(titles)} panels", style="dim")
+    return text
