@@ -31,7 +31,7 @@ TARGETS = {
     256: {"ttft_p50_ms": 3.0},
 }
 TPOT_TARGET = 0.005
-TOKENS = 64
+TOKENS = 128
 LINE = (
     "{concurrency:7.0f} {burst:5.0f} {n:4.0f} {ttft_p50_ms:+9.3f} {ttft_p90_ms:+9.3f}   "
     "{late_p50_ms:+11.3f} {late_p90_ms:+7.3f} {tpot_rel:+8.3%} {tpot_worst_rel:6.2%} {cpu_us:8.1f}"

@@ -14,7 +14,9 @@ import msgspec
 from probes.load.outcomes import error_text
 
 BURST_S = 0.001
-"""Chunks closer than this belong to one burst."""
+"""Chunks closer than this always belong to one burst."""
+BURST_SHARE = 0.25
+"""And so do chunks closer than this share of the mean gap: a server short of CPU takes its time to write one step."""
 FIRST_BURST_S = 0.0003
 """Chunks this close behind the first arrived with it."""
 LEFT_OUT = frozenset({"choices", "object", "created", "model", "system_fingerprint", "service_tier"})
@@ -200,11 +202,16 @@ def median(values: Sequence[float]) -> float | None:
 
 
 def bursts(stamps: Sequence[float]) -> list[float]:
-    """When each burst began. A burst is a run of chunks each at most 1 ms behind the one before.
+    """When each burst began: a run of chunks, each at most 1 ms (or a quarter of the mean gap) behind the one before.
 
-    With speculation a burst is one step of the server: accepted drafts leave it together.
+    With speculation a burst is one step of the server: accepted drafts leave it together, and the mean gap between
+    chunks is far above the gaps inside a step and below those between steps.
     """
-    return [now for before, now in pairwise((float("-inf"), *stamps)) if now - before > BURST_S]
+    if not stamps:
+        return []
+    mean = (stamps[-1] - stamps[0]) / max(1, len(stamps) - 1)
+    apart = max(BURST_S, BURST_SHARE * mean)
+    return [stamps[0], *(now for before, now in pairwise(stamps) if now - before > apart)]
 
 
 def burst_gap_ms(stamps: Sequence[float]) -> float | None:

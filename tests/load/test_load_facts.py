@@ -244,6 +244,8 @@ def test_bursts_are_steps() -> None:
     assert bursts(stamps) == [0.0, 0.02, 0.041, 0.06]
     assert burst_gap_ms(stamps) == pytest.approx(20.0)
     assert burst_gap_ms([0.0, 0.02]) is None
+    slow = [0.0, 0.003, 0.4, 0.404, 0.409, 0.8]
+    assert bursts(slow) == [0.0, 0.4, 0.8]
     assert burst_gap_ms([]) is None
 
 
