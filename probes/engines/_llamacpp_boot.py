@@ -87,28 +87,32 @@ class Start:
         return self.contexts[0] if self.contexts else None
 
 
-_BUILD = re.compile(r"\bbuild:? ?(\d+) \((\w+)\) with|\bversion: (\d+) \((\w+)\)")
+_BUILD = re.compile(r"\bbuild:? ?(\d{1,15}) \((\w+)\) with|\bversion: (\d{1,15}) \((\w+)\)")
 _SLOTS = re.compile(
-    r"initializing(?: slots)?, n_slots = (\d+)(?:, n_ctx_slot = (\d+), kv_unified = '(true|false)')?\s*$"
+    r"initializing(?: slots)?, n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}), kv_unified = '(true|false)')?\s*$"
 )
-_NEW_SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d+)\s*$")
-_OLD_SLOT = re.compile(r"\bid_slot=(\d+)\b.*\bn_ctx_slot=(\d+)\b")
-_OLD_SLOTS = re.compile(r"\bn_slots=(\d+)\b")
-_OLD_BUILD = re.compile(r"\bbuild=(\d+) commit=\"?(\w+)")
-_OLDEST_SLOT = re.compile(r"-> Slot (\d+) - max context: (\d+)\s*$")
-_AUTO = re.compile(r"n_parallel is set to auto, using n_parallel = (\d+) and kv_unified = (true|false)")
-_CACHE = re.compile(r"size =\s*([\d.]+) MiB \(\s*(\d+) cells,\s*\d+ layers,\s*(\d+)(?:/\s*(\d+))? seqs\)")
-_BUFFER = re.compile(r"(\S+) +(?:(KV|RS|model|compute|output|input) +)?buffer size +(?:=|is) +([\d.]+) MiB")
-_SELF_SIZE = re.compile(r"KV self size\s*=\s*([\d.]+) MiB")
-_RECURRENT = re.compile(r"size =\s*([\d.]+) MiB \(\s*(\d+) cells,\s*\d+ layers,\s*(\d+) seqs")
+_NEW_SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d{1,15})\s*$")
+_OLD_SLOT = re.compile(r"\bid_slot=(\d{1,15})\b.*\bn_ctx_slot=(\d{1,15})\b")
+_OLD_SLOTS = re.compile(r"\bn_slots=(\d{1,15})\b")
+_OLD_BUILD = re.compile(r"\bbuild=(\d{1,15}) commit=\"?(\w+)")
+_OLDEST_SLOT = re.compile(r"-> Slot (\d{1,15}) - max context: (\d{1,15})\s*$")
+_AUTO = re.compile(r"n_parallel is set to auto, using n_parallel = (\d{1,15}) and kv_unified = (true|false)")
+_CACHE = re.compile(
+    r"size =\s*(\d{1,12}(?:\.\d{1,6})?) MiB \(\s*(\d{1,15}) cells,\s*\d+ layers,\s*(\d{1,15})(?:/\s*(\d{1,15}))? seqs\)"
+)
+_BUFFER = re.compile(
+    r" *(\S{1,80}) +(?:(KV|RS|model|compute|output|input) +)?buffer size += +(\d{1,12}(?:\.\d{1,6})?) MiB"
+)
+_SELF_SIZE = re.compile(r"KV self size\s*=\s*(\d{1,12}(?:\.\d{1,6})?) MiB")
+_RECURRENT = re.compile(r"size =\s*(\d{1,12}(?:\.\d{1,6})?) MiB \(\s*(\d{1,15}) cells,\s*\d+ layers,\s*(\d{1,15}) seqs")
 _SETTING = re.compile(
-    r"(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch|n_seq_max|kv_unified)\s*=\s*(\d+|true|false)\s*$"
+    r"(n_ctx|n_ctx_seq|n_ctx_per_seq|n_batch|n_ubatch|n_seq_max|kv_unified)\s*=\s*(\d{1,15}|true|false)\s*$"
 )
-_OLD_SIZE = re.compile(r"(?:kv_size|n_ctx) = (\d+), ")
+_OLD_SIZE = re.compile(r"(?:kv_size|n_ctx) = (\d{1,15}), ")
 _MODEL = re.compile(r"loading model '([^']*)'")
 _IMPLEMENTATION = re.compile(r"adding speculative implementation '([\w.-]+)'")
 _PARAMETER = re.compile(
-    r"\b(n_max|n_min|p_min|size_n|size_m|size_key|size_value|min_hits|n_match|n_draft)\s*=\s*([\d.]+)"
+    r"\b(n_max|n_min|p_min|size_n|size_m|size_key|size_value|min_hits|n_match|n_draft)\s*=\s*(\d{1,9}(?:\.\d{1,9})?)"
 )
 _DEPTHS = ("n_max", "size_m", "size_value", "n_draft")
 _CHANGED = re.compile(
@@ -207,7 +211,7 @@ def _slot_fields(start: Start) -> dict[str, Any]:
 def _new_slot(start: Start, line: Line) -> Iterator[Said]:
     oldest = _OLDEST_SLOT.match(line.message)
     found = _NEW_SLOT.search(line.message)
-    slot = re.search(r"id\s+(\d+) \|", line.message)
+    slot = re.search(r"id\s+(\d{1,15}) \|", line.message)
     if found and slot:
         number, tokens = int(slot[1]), int(found[1])
     elif oldest:
@@ -259,7 +263,7 @@ def _buffers(start: Start, line: Line) -> Iterator[Said]:
     if line.message.startswith("loading model tensors") and not start.target_done and not start.drafting:
         start.contexts.clear()  # a first load only to measure memory: what it built is gone
         start.weights = 0
-    found = _BUFFER.search(line.message)
+    found = _BUFFER.match(line.message)
     if not found:
         return
     size = round(float(found[3]) * MIB)
@@ -292,7 +296,7 @@ def _cache(start: Start, line: Line) -> Iterator[Said]:
         yield "pool", {"cells": cache.cells, "streams": cache.streams, "kv_bytes": size, "window": cache.window,
                        "draft": draft}  # fmt: skip
         return
-    found = _BUFFER.search(text)
+    found = _BUFFER.match(text)
     if found:
         here.buffers += round(float(found[3]) * MIB)
         return
@@ -331,7 +335,7 @@ def _speculator(start: Start, line: Line) -> Iterator[Said]:
         name = next(reversed(start.speculators))
         known = start.speculators[name]
         for key, value in _PARAMETER.findall(text):
-            known.setdefault(key, float(value) if "." in value.strip(".") else int(value.strip(".") or 0))
+            known.setdefault(key, float(value) if "." in value else int(value))
         depth = next((known[key] for key in _DEPTHS if key in known), None)
         if depth is not None and "depth" not in known:
             known["depth"] = depth

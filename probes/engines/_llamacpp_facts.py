@@ -60,7 +60,7 @@ def metrics(text: str) -> dict[str, Any]:
             continue
         base = name.removesuffix("_total")
         if base == _PER_POSITION:
-            place = re.search(r'position="(\d+)"', labels)
+            place = re.search(r'position="(\d{1,4})"', labels)
             if place:
                 positions[int(place[1])] = value
         elif name in _GAUGES:

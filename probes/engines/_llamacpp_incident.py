@@ -22,11 +22,14 @@ _POOL = (
     "failed to decode the batch: KV cache is full",
 )  # fmt: skip
 _ENDED = "Context size has been exceeded"
-_ERROR = re.compile(r"task id = (\d+), error: (.*)")
-_TOO_LONG = re.compile(r"(?:request \((\d+) tokens\) )?exceeds the available context size(?: \((\d+) tokens\))?")
+_ERROR = re.compile(r"task id = (\d{1,15}), error: (.*)")
+_TOO_LONG = re.compile(
+    r"(?:request \((\d{1,15}) tokens\) )?exceeds the available context size(?: \((\d{1,15}) tokens\))?"
+)
+TASKS_MAX = 1024
 _CAUSES = frozenset({"oom", "bind", "crash", "model"})
 """After one of these, a model that can't be loaded is a consequence."""
-_BATCH = re.compile(r"\bn_batch = (\d+)")
+_BATCH = re.compile(r"\bn_batch = (\d{1,15})")
 
 
 class Incidents:
@@ -70,7 +73,9 @@ class Incidents:
         error = _ERROR.search(text)
         if error and "send_error" in line.label:
             if self.pool is not None and _ENDED in error[2]:
-                self.pool[1].setdefault("tasks", []).append(int(error[1]))
+                ended = self.pool[1].setdefault("tasks", [])
+                if len(ended) < TASKS_MAX:
+                    ended.append(int(error[1]))
                 return
             yield self._refused(line, int(error[1]), error[2])
             return

@@ -19,6 +19,8 @@ from probes.engines._llamacpp_lines import Line, Skipper, pieces, take_apart
 from probes.events import Capacity, Record, Warn
 
 WARNINGS_MAX = 200
+LINE_MAX = 20_000
+"""Characters of a line that are looked at; what is longer is a chat template or a dump."""
 CLIPPED = "a clipped line was left out"
 
 _BOOT_LABELS = (
@@ -88,6 +90,8 @@ class Reader:
             self._unstamped = 0
             return ()
         found: list[Record] = []
+        if len(text) > LINE_MAX:
+            text = text[:LINE_MAX]
         for child, body, t, level in pieces(text):
             if t is not None:
                 self._unstamped = 0

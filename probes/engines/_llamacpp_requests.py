@@ -17,38 +17,41 @@ from probes.events import Record
 HELD_MAX = 512
 """Open blocks kept; slots are few, so more means lost `release` lines."""
 
-_SLOT = re.compile(r"id\s+(\d+) \| task (-?\d+) \| ?(.*)", re.DOTALL)
+_SLOT = re.compile(r"id\s+(\d{1,15}) \| task (-?\d{1,15}) \| ?(.*)", re.DOTALL)
 _PROMPT = re.compile(
-    r"prompt eval time\s*=\s*(\d+\.\d+) ms\s*/\s*(\d+) tokens\s*\(\s*\S+ ms per token,\s*(\S+) tokens per second\)"
-)
-_EVAL = re.compile(
-    r"(?:generation )?eval time\s*=\s*(\d+\.\d+) ms\s*/\s*(\d+) (?:tokens|runs)\s*"
+    r"prompt eval time\s*=\s*(\d{1,12}\.\d{1,9}) ms\s*/\s*(\d{1,15}) tokens\s*"
     r"\(\s*\S+ ms per token,\s*(\S+) tokens per second\)"
 )
-_TOTAL = re.compile(r"total time\s*=\s*(\d+\.\d+) ms(?:\s*/\s*\d+ tokens)?\s*$")
+_EVAL = re.compile(
+    r"(?:generation )?eval time\s*=\s*(\d{1,12}\.\d{1,9}) ms\s*/\s*(\d{1,15}) (?:tokens|runs)\s*"
+    r"\(\s*\S+ ms per token,\s*(\S+) tokens per second\)"
+)
+_TOTAL = re.compile(r"total time\s*=\s*(\d{1,12}\.\d{1,9}) ms(?:\s*/\s*\d+ tokens)?\s*$")
 _GRAPHS = re.compile(r"graphs reused\s*=\s*\d+\s*$")
 _ACCEPT = re.compile(
-    r"draft acceptance(?: rate)?\s*=\s*(\d\.\d+) \(\s*(\d+) accepted /\s*(\d+) generated\)"
-    r"(?:, mean (?:len|acceptance length)\s*=\s*(\d+\.\d\d))?"
+    r"draft acceptance(?: rate)?\s*=\s*(\d\.\d+) \(\s*(\d{1,15}) accepted /\s*(\d{1,15}) generated\)"
+    r"(?:, mean (?:len|acceptance length)\s*=\s*(\d{1,12}\.\d\d))?"
     r"(?:, acceptance rate per position\s*=\s*\(([\d., ]*)\))?\s*$"
 )
 _PER_POSITION = re.compile(r"acc per pos\s*=\s*\(([\d., ]*)\)\s*$")
-_RELEASE = re.compile(r"stop processing: n_(?:tokens|past) = (\d+), truncated = ([01])\s*$")
-_PROGRESS = re.compile(r"n_(?:decoded|gen) =\s*(\d+), tg =\s*(\d+\.\d+) t/s(?:, tg_3s =\s*(\d+\.\d+) t/s)?\s*$")
-_PREFILLED = re.compile(r"\bn_past =\s*(\d+),|\bn_tokens =\s*(\d+),")
+_RELEASE = re.compile(r"stop processing: n_(?:tokens|past) = (\d{1,15}), truncated = ([01])\s*$")
+_PROGRESS = re.compile(
+    r"n_(?:decoded|gen) =\s*(\d{1,15}), tg =\s*(\d{1,12}\.\d{1,9}) t/s(?:, tg_3s =\s*(\d{1,12}\.\d{1,9}) t/s)?\s*$"
+)
+_PREFILLED = re.compile(r"\bn_past =\s*(\d{1,15}),|\bn_tokens =\s*(\d{1,15}),")
 _SHARE = re.compile(r"\bprogress = ([01]\.\d+)")
-_PREFILL_TPS = re.compile(r" s / (\d+\.\d+) tokens per second\s*$")
-_NEW = re.compile(r"new prompt, n_ctx_slot = (\d+), .*?(?:task\.n_tokens|n_prompt_tokens) = (\d+)\s*$")
-_CACHED = re.compile(r"cached n_tokens = (\d+), memory_seq_rm|kv cache rm \[(\d+), end\)")
-_IDS = re.compile(r"id_slot=(\d+) id_task=(\d+)")
-_TASK = re.compile(r"(?:id_task|task,? id) = (\d+)")
+_PREFILL_TPS = re.compile(r" s / (\d{1,12}\.\d{1,9}) tokens per second\s*$")
+_NEW = re.compile(r"new prompt, n_ctx_slot = (\d{1,15}), .*?(?:task\.n_tokens|n_prompt_tokens) = (\d{1,15})\s*$")
+_CACHED = re.compile(r"cached n_tokens = (\d{1,15}), memory_seq_rm|kv cache rm \[(\d{1,15}), end\)")
+_IDS = re.compile(r"id_slot=(\d{1,15}) id_task=(\d{1,15})")
+_TASK = re.compile(r"(?:id_task|task,? id) = (\d{1,15})")
 _STATISTICS = re.compile(r"statistics\s+([\w.+-]+): ")
 _COUNTS = {
-    "total_drafts": re.compile(r"#gen drafts =\s*(\d+),"),
-    "total_drafted": re.compile(r"#gen tokens =\s*(\d+),"),
-    "total_accepted": re.compile(r"#acc tokens =\s*(\d+),"),
+    "total_drafts": re.compile(r"#gen drafts =\s*(\d{1,15}),"),
+    "total_drafted": re.compile(r"#gen tokens =\s*(\d{1,15}),"),
+    "total_accepted": re.compile(r"#acc tokens =\s*(\d{1,15}),"),
 }
-_DURATIONS = re.compile(r"dur\(b,g,a\) =\s*[\d.]+,\s*(\d+\.\d{3}),\s*[\d.]+ ms")
+_DURATIONS = re.compile(r"dur\(b,g,a\) =\s*[\d.]+,\s*(\d{1,12}\.\d{3}),\s*[\d.]+ ms")
 
 BLOCK = ("prompt eval time", "eval time", "generation eval time", "total time", "graphs reused", "draft acceptance",
          "acc per pos")  # fmt: skip

@@ -89,6 +89,7 @@ TABLE: tuple[Trouble, ...] = (
 RETRIED = re.compile(r"compute buffer allocation failed, retrying")
 """After it, an allocation that failed was no failure of the server."""
 
+_PLACE = re.compile(r"^(?:srv|slot|cmn|spec)\s+\S+: ")
 NEEDLES = (
     "couldn't bind", "GGML_ASSERT", "out of memory", "OutOf", "allocat", " error", "DeviceLost", "Segmentation",
     "terminate called",
@@ -99,13 +100,14 @@ NEEDLES = (
 
 def recognise(message: str) -> tuple[Trouble, str] | None:
     """The entry that a message matches, and its reason in words (at most 300 characters)."""
-    if not any(needle in message for needle in NEEDLES):
+    # Sizes are measured before loading; what fails then is told again when it really fails.
+    if not any(needle in message for needle in NEEDLES) or "failed to measure" in message:
         return None
     for trouble in TABLE:
         found = trouble.pattern.search(message)
         if found:
             first = found[1] if trouble.pattern.groups else ""
-            reason = trouble.reason.replace("{0}", (first or "").strip(" .")) or message.strip()
+            reason = trouble.reason.replace("{0}", (first or "").strip(" .")) or _PLACE.sub("", message.strip())
             return trouble, reason[:300]
     return None
 

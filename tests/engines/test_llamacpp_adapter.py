@@ -311,6 +311,12 @@ def test_context_rounded_up_is_noted_and_proven() -> None:
              "1.06.520.107 W sched_reserve: compute buffer allocation failed, retrying without pipeline parallelism"],
             -9, "SIGKILL", "out-of-memory killer",
         ),
+        (
+            ["0.00.241 W srv    load_model: [spec] failed to measure MTP context memory: failed to create llama_context",
+             "0.00.667.332 E common_speculative_init_result: failed to create MTP context",
+             "0.00.668.072 E srv  llama_server: exiting due to model loading error"],
+            1, "no MTP head", "another kind",
+        ),
         (["x.cpp:2232: GGML_ASSERT(n_outputs_max <= cparams.n_outputs_max) failed"], -6, "n-max 0", "--spec-type none"),
         ([], -11, "segmentation fault", "no draft model"),
         ([], 132, "illegal instruction", "another CPU"),

@@ -340,3 +340,26 @@ def test_canonical_names_carry_canonical_values() -> None:
         for record in read(split(path))[1]:
             for name in FIELDS & set(record.fields):
                 assert isinstance(record.fields[name], (int, float, list)), (path.name, record)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "llama_kv_cache: size = " + "1" * 3000 + " MiB (" + " " * 3000,
+        "load_tensors: " + "x " * 5000 + "buffer size =",
+        "load_tensors:" + " " * 9000 + "buffer",
+        "slot print_timing: id  0 | task 0 | prompt eval time = " + "1" * 9000,
+        "slot print_timing: id  0 | task 0 | draft acceptance = 0.5 (" + " " * 9000 + "1 accepted",
+        "slot print_timing: id  0 | task " + "9" * 6000 + " | prompt eval time",
+        "srv load_model: initializing, n_slots = " + "7" * 6000,
+        "0.00.000.000 I " * 900,
+        "llama_kv_cache: size = 1.2.3 MiB (  8 cells,  1 layers,  1/1 seqs)",
+        'error while handling argument "' + "a" * 9000,
+    ],
+    ids=range(10),
+)
+def test_lines_made_to_hurt_are_read_in_bounded_work(text: str) -> None:
+    # A pattern that backtracks on one of these takes minutes; the suite's own limit would be the first to tell.
+    reader, records = read([text])
+    assert not any(record.kind in {"request", "pool", "capacity"} for record in records)
+    assert reader.capacity.lanes is None
