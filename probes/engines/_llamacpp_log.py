@@ -89,6 +89,8 @@ class Reader:
         if self._skipper.skip(text):
             self._unstamped = 0
             return ()
+        if self._stamped and text[:1] == "\t" and "\r" not in text:
+            return ()  # sampler settings and the like, continuing the line above
         found: list[Record] = []
         if len(text) > LINE_MAX:
             text = text[:LINE_MAX]

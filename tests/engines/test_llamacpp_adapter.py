@@ -312,7 +312,7 @@ def test_context_rounded_up_is_noted_and_proven() -> None:
             -9, "SIGKILL", "out-of-memory killer",
         ),
         (
-            ["0.00.241 W srv    load_model: [spec] failed to measure MTP context memory: failed to create llama_context",
+            ["0.00.241.343 W srv load_model: [spec] failed to measure MTP context memory: failed to create x",
              "0.00.667.332 E common_speculative_init_result: failed to create MTP context",
              "0.00.668.072 E srv  llama_server: exiting due to model loading error"],
             1, "no MTP head", "another kind",
