@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from probes.bench import Attached, Bench
+from probes.describe import Description
 from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone, RunStarted, ServerChanged
 from probes.load.plan import plan_job, plan_requests
 from probes.measure.steps import Measure, Measured, Plan
-from probes.recipe import Recipe
+from probes.recipe import Recipe, Refused
 from probes.store import Run
 
 JUDGE_S = 0.7
@@ -45,6 +46,7 @@ class Lab:
         self.wall_s = 0.0
         """Seconds that plans and probes took, boots and stops included."""
         self._sink = sink
+        self._description: Description | None = None
         self._due = asyncio.Event()
         self._go = asyncio.Event()
         self._go.set()
@@ -59,7 +61,12 @@ class Lab:
             self._remember(event)
         self.requests.update((r.id, r) for r in self.run.requests())
         self.bench.restart = max([self.bench.restart, *(r.restart for r in self.requests.values())])
-        await asyncio.to_thread(self.run.describe, self.recipe, dict(about or {}))
+        self._description = Description(self.run, self.recipe, self.bench, about or {})
+        try:
+            await self._description.open()
+        except Refused:
+            self.run.close()
+            raise
         self._emit(
             RunStarted(
                 at=time.time(),
@@ -85,6 +92,8 @@ class Lab:
             self._judge.cancel()
             await asyncio.gather(self._judge, return_exceptions=True)
         await self.bench.close(leave=leave)
+        if self._description:
+            await self._description.close()
         self.run.close()
 
     # ------------------------------------------------------------------------------------------------ what one may ask
@@ -266,6 +275,8 @@ class Lab:
         self._remember(event)
         if isinstance(event, RequestDone) and self._judge:
             self._due.set()
+        elif isinstance(event, ServerChanged) and self._description:
+            self._description.see(event)
         self._sink(event)
 
     def _remember(self, event: Event) -> None:

@@ -6,11 +6,21 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from probes.events import GpuReading, MemorySample
 from probes.gpu import room
+from probes.gpu.devices import Device
 from probes.gpu.watch import Watch
+
+
+@dataclass(frozen=True, slots=True)
+class Hardware:
+    """The GPUs that are watched, and each vendor's driver version."""
+
+    devices: tuple[Device, ...] = ()
+    drivers: Mapping[str, str | None] = field(default_factory=dict)
 
 
 class MemoryWatch:
@@ -39,6 +49,10 @@ class MemoryWatch:
         """Stop watching."""
         if self._watch:
             await asyncio.to_thread(self._watch.stop)
+
+    def hardware(self) -> Hardware:
+        """What is watched; nothing before `open`."""
+        return Hardware(self._watch.visible.devices, self._watch.drivers) if self._watch else Hardware()
 
     def about(self, **what: Any) -> None:
         """Say what the next samples are about: phase, restart, process group."""

@@ -116,6 +116,11 @@ class Watch:
         """For each vendor without a GPU: why, in words."""
         return tuple(source.why for source in self._sources if source.why is not None)
 
+    @property
+    def drivers(self) -> dict[str, str | None]:
+        """The driver's version of each vendor that has a GPU here."""
+        return {source.vendor: source.driver for source in self._sources if source.devices}
+
     def set(
         self,
         *,

@@ -1,0 +1,195 @@
+"""`draftdial ab`: A/B of one flag: a noise floor, ABBA blocks of restarts, and a verdict that may be "undecided"."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from probes.commands import _common as common
+
+
+@click.command()
+@click.argument("preset", required=False)
+@click.option("--a", "a_texts", multiple=True, metavar="KNOB=VALUE", help="Arm A (also depth=N); repeat for a bundle.")
+@click.option("--b", "b_texts", multiple=True, metavar="KNOB=VALUE", help="Arm B.")
+@click.option("--blocks", type=click.IntRange(2, 100), help="Blocks of one restart of each arm (default by boot time).")
+@click.option("--prompts", type=click.IntRange(2, 64), help="Prompts of each category (default by boot time).")
+@click.option("--max-tokens", type=click.IntRange(2, 1_000_000), help="Tokens a reply at most (default: the preset's).")
+@click.option(
+    "--floor", metavar="SHARE|RUN", help="A known noise floor (.02), or a run that measured it, instead of A/A."
+)
+@click.option("--stop-early", is_flag=True, help="Stop as soon as the anytime-valid line has decided.")
+@click.option("--resume", metavar="RUN", help="Go on with a run that was interrupted.")
+@click.option("--plan", "plan_only", is_flag=True, help="Say what it would take, and stop.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
+def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json: bool, **asked: Any) -> None:
+    """Compare two settings of PRESET: is B faster than A?"""
+    from probes import preset as presets
+    from probes import store
+    from probes.measure import ab
+    from probes.recipe import Refused
+
+    with common.refusing():
+        run = store.find(resume) if resume else None
+        if run:
+            asked = dict(run.description().get("ab") or {})
+            preset = asked.pop("preset", None)
+            if not preset:
+                raise Refused(f"{run.path}: not an A/B's run, so there is nothing to resume")
+        if not preset or not (asked["a_texts"] or asked["b_texts"]):
+            raise Refused("name a preset and what differs, e.g. draftdial ab PRESET --a threads=1 --b threads=2")
+        recipe = presets.load(preset)
+        if asked["max_tokens"]:
+            work = dataclasses.replace(recipe.workload, max_tokens=asked["max_tokens"])
+            recipe = dataclasses.replace(recipe, workload=work)
+        a, b = (_arm(recipe, asked[name]) for name in ("a_texts", "b_texts"))
+        floor = _floor(asked["floor"], recipe)
+        boot_s, request_s = _costs(recipe.name)
+        design = ab.design(boot_s, asked["blocks"], asked["prompts"], 0 if floor is not None else None)
+        _tell(recipe, ab.differences(a, b), design, boot_s, request_s)
+        if plan_only:
+            raise SystemExit(common.DONE)
+        run = run or store.create()
+    about = {
+        "ab": {"preset": recipe.path or preset, **{k: list(v) if isinstance(v, tuple) else v for k, v in asked.items()}}
+    }
+    raise SystemExit(_run(recipe, run, (a, b), design, about, floor, early=asked["stop_early"], as_json=as_json))
+
+
+def _arm(recipe: Any, texts: Sequence[str]) -> Any:
+    from probes import engines
+    from probes import preset as presets
+    from probes.measure.ab import Arm
+
+    chosen = dict(presets.setting(recipe, text) for text in texts)
+    depth = chosen.pop("depth", recipe.dial.start)
+    settings = {**recipe.settings, **chosen}
+    engines.engine(recipe.engine).command(recipe, settings, depth, recipe.port or 1)  # refuse now, not after an hour
+    return Arm(depth, settings)
+
+
+def _floor(text: str | None, recipe: Any) -> float | None:
+    """A noise floor as log sd: a number, or from a run of the same preset."""
+    from probes import store
+    from probes.recipe import Refused
+
+    if text is None:
+        return None
+    try:
+        share = float(text)
+    except ValueError:
+        run = store.find(text)
+        found = ((run.result() or {}).get("floor") or {}).get("upper")
+        if found is None:
+            raise Refused(f"--floor {text}: that run measured no floor") from None
+        theirs = (run.description().get("recipe") or {}).get("name")
+        if theirs != recipe.name:
+            raise Refused(f"--floor {text}: that run is of preset {theirs}, not {recipe.name}") from None
+        return float(found)
+    if not 0 <= share < 1:
+        raise Refused(f"--floor {text}: a share from 0 to 1, as .02, or a run")
+    return math.log1p(share)
+
+
+def _costs(name: str) -> tuple[float | None, float | None]:
+    """Seconds of a boot and of a request, from the latest run of the preset; None when there is none."""
+    from probes import store
+
+    for run in reversed(store.listing()):
+        result = run.result() or {}
+        if (run.description().get("recipe") or {}).get("name") == name and result.get("boot_s"):
+            boots = sorted(result["boot_s"])
+            requests = [r.done - r.sent for r in run.requests() if r.done is not None and not r.warmup]
+            return boots[len(boots) // 2], sum(requests) / len(requests) if requests else None
+    return None, None
+
+
+def _tell(recipe: Any, differs: Sequence[str], design: Any, boot_s: float | None, request_s: float | None) -> None:
+    """The plan and its price, before anything starts."""
+    for text in differs or ["nothing: this is an A/A"]:
+        common.say(f"differs: {text}")
+    if len(differs) > 1:
+        common.say("warning: more than one knob differs, so this compares two bundles, not one flag")
+    text = f"plan: {design.restarts} restarts ({design.floor} of A alone, {design.blocks} blocks of A and B)"
+    text += f", {design.prompts} prompts of each of {len(recipe.workload.categories)} categories"
+    if boot_s and request_s:
+        whole = design.seconds(boot_s, request_s, len(recipe.workload.categories))
+        text += f"; about {whole / 60:.0f} min, as a boot took {boot_s:.1f} s and a request {request_s:.1f} s last time"
+    common.say(text)
+
+
+def _run(
+    recipe: Any,
+    run: Any,
+    arms: tuple[Any, Any],
+    design: Any,
+    about: Any,
+    floor: float | None,
+    *,
+    early: bool,
+    as_json: bool,
+) -> int:
+    from probes.commands import _ab_view as view
+    from probes.commands import _sweep_view
+    from probes.events import CapacityRead, Event
+    from probes.lab import Lab
+    from probes.measure.ab import ab, differences
+    from probes.stats.abresult import judge_ab
+
+    sink = common.printer(as_json=as_json, bar=_sweep_view.bar() if sys.stderr.isatty() and not as_json else None)
+    pools: dict[str, set[int]] = {"a": set(), "b": set()}
+    now = {"arm": ""}
+
+    def see(event: Event) -> None:
+        step = getattr(event, "step", "")
+        if isinstance(step, str) and step.endswith(("arm A", "arm B")):
+            now["arm"] = step[-1].lower()
+        if isinstance(event, CapacityRead) and event.capacity.kv_pool_tokens and now["arm"]:
+            pools[now["arm"]].add(event.capacity.kv_pool_tokens)
+        sink(event)
+
+    def judgment(requests: Sequence[Any]) -> dict[str, Any]:
+        warnings = []
+        if pools["a"] and pools["b"] and pools["a"] != pools["b"]:
+            sizes = " against ".join("/".join(f"{n:,}" for n in sorted(pools[x])) for x in "ab")
+            warnings.append(f"the KV pools differ ({sizes} tokens): this compares two memory budgets as well")
+        return judge_ab(
+            requests, run=run.name, engine=recipe.engine, simulated=recipe.simulated, differs=differences(*arms),
+            warnings=warnings, floor=floor,
+        )  # fmt: skip
+
+    lab = Lab(recipe, run, see, [d for d in {arms[0].depth, arms[1].depth} if d is not None])
+    lab.judgment = judgment
+
+    def enough(_: Sequence[Any]) -> bool:
+        found = judgment(list(lab.requests.values()))
+        live = found["anytime"] or {}
+        sure = live.get("e") is not None and live["e"] >= 20
+        return early and sure
+
+    async def main() -> int:
+        await lab.open(about)
+        try:
+            outcomes = await lab.carry_out("ab", ab(*arms, design, enough), design.restarts)
+        finally:
+            await lab.close()
+        failed = [o for o in outcomes if o.failed]
+        result = dict(run.result() or {})
+        result["failed_points"] = [{"arm": o.step.arm, "block": o.step.block, "why": o.failed} for o in failed]
+        result["run_path"] = str(run.path)
+        run.write_result(result)
+        if as_json:
+            common.line(result)
+        else:
+            view.show(result)
+        if failed:
+            return common.NOT_STARTED if len(failed) == len(outcomes) else common.INCOMPLETE
+        return common.DONE
+
+    with common.refusing():
+        return common.run(main(), lab.cancel)
