@@ -26,6 +26,9 @@ ENOUGH_TO_MISS_DRAFTS = 3
 """Requests without a single drafted token after which speculation that was asked for counts as not in force."""
 
 
+Judgment = Callable[[Sequence[RequestDone]], dict[str, Any]]
+
+
 class Lab:
     """One run: a recipe, a directory, a bench, plans. All methods belong to one event loop."""
 
@@ -42,6 +45,8 @@ class Lab:
         self.depths = tuple(depths) or recipe.dial.values
         self.requests: dict[str, RequestDone] = {}
         self.mix: Mapping[str, float] | None = None
+        self.judgment: Judgment | None = None
+        """What the finished requests mean; None: a sweep."""
         self.bench = Bench(recipe, run, self._emit, attached)
         self.wall_s = 0.0
         """Seconds that plans and probes took, boots and stops included."""
@@ -236,29 +241,37 @@ class Lab:
 
     async def judge(self, *, final: bool = False) -> dict[str, Any]:
         """The result so far, computed off the loop; a final one is stored."""
-        from probes.stats.result import judge_sweep
-
-        measured = {r.depth for r in self.requests.values() if r.depth is not None}
-        result = await asyncio.to_thread(
-            judge_sweep,
-            list(self.requests.values()),
-            engine=self.bench.engine.name,
-            run=self.run.name,
-            depths=sorted(measured | set(self.depths)),
-            categories=self.recipe.workload.categories,
-            simulated=self.recipe.simulated,
-            unverified=frozenset(self.bench.unverified),
-            mix=self.mix,
-            boots=[round(b, 3) for b in self.bench.boots],
-            wall_s=round(self.wall_s, 3),
-            concurrency=self.recipe.workload.concurrency,
-            greedy=self.recipe.workload.temperature == 0,
-        )
+        self._due.clear()
+        judgment = self.judgment or self._sweep_judgment()
+        result = await asyncio.to_thread(judgment, list(self.requests.values()))
+        result |= {"wall_s": round(self.wall_s, 3), "boot_s": [round(b, 3) for b in self.bench.boots]}
         if final:
             result["final"] = True
             await asyncio.to_thread(self.run.write_result, result)
         self._emit(Judged(time.time(), result))
         return result
+
+    def _sweep_judgment(self) -> Judgment:
+        """What a sweep means; numpy and scipy are imported in the thread that judges."""
+        measured = {r.depth for r in self.requests.values() if r.depth is not None}
+        depths = sorted(measured | set(self.depths))
+        about: dict[str, Any] = {
+            "engine": self.bench.engine.name,
+            "run": self.run.name,
+            "categories": self.recipe.workload.categories,
+            "simulated": self.recipe.simulated,
+            "unverified": frozenset(self.bench.unverified),
+            "mix": self.mix,
+            "concurrency": self.recipe.workload.concurrency,
+            "greedy": self.recipe.workload.temperature == 0,
+        }
+
+        def judged(requests: Sequence[RequestDone]) -> dict[str, Any]:
+            from probes.stats.result import judge_sweep
+
+            return judge_sweep(requests, depths=depths, **about)
+
+        return judged
 
     async def _keep_judging(self) -> None:
         """Judge again when requests have come in, but not more often than a person can read."""
@@ -287,6 +300,8 @@ class Lab:
             (self.bench.unverified.discard if event.proven else self.bench.unverified.add)(event.depth)
         elif isinstance(event, ServerChanged):
             self.bench.restart = max(self.bench.restart, event.restart)
+            if event.boot_s is not None and not self._judge:
+                self.bench.boots.append(event.boot_s)
         elif isinstance(event, Judged) and not self._judge:
             self.wall_s = max(self.wall_s, float(event.result.get("wall_s") or 0.0))
             self.bench.boots = list(event.result.get("boot_s") or self.bench.boots)
