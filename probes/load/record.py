@@ -10,6 +10,7 @@ from typing import Any
 from probes.events import Outcome, RequestDone, RequestSent
 from probes.load.facts import Stream, burst_gap_ms, bursts, first_tokens, mapping, number, shown_tokens, standard, whole
 from probes.load.outcomes import error_text, from_status
+from probes.load.simtime import in_its_time, speed_of
 from probes.load.sse import events
 from probes.load.wire import Reply
 
@@ -76,6 +77,9 @@ def digest(request: Request, reply: Reply, engine: ReplyFacts | None) -> Iterato
     The caller returns to its loop at each None, so that reading one stream delays the stamps of no other.
     """
     stream = Stream()
+    speed = speed_of(reply)
+    if speed not in {None, 1.0}:
+        reply = in_its_time(reply, speed or 1.0)
     plain = reply.status != 200 or "json" in reply.headers.get("content-type", "")
     body = b"".join(part for _, part in reply.parts) if plain else b""
     if plain:
@@ -112,14 +116,9 @@ def _server_facts(stream: Stream, engine: ReplyFacts | None) -> dict[str, Any]:
     return facts
 
 
-def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine: ReplyFacts | None) -> RequestDone:
-    result, why = outcome(reply, stream, body)
-    facts = _server_facts(stream, engine)
-    # An interrupted stream has no usage; running counts in it say what was made so far, not what was asked.
-    usage = mapping(stream.final.get("usage")) if stream.done else {}
-    tokens = whole(usage.get("completion_tokens"))
+def _speed(reply: Reply, stream: Stream, tokens: int | None, server_tpot: float | None) -> tuple[dict[str, Any], Any]:
+    """What the stamps say, as fields of the record, and what goes beside them into `raw`."""
     stamps = stream.stamps
-    server_tpot = number(facts.get("server_tpot_ms"))
     n_first, known_by = first_tokens(stream, tokens, server_tpot)
     shown = shown_tokens(stream, tokens)
     first, last = (stamps[0], stamps[-1]) if stamps else (None, None)
@@ -127,35 +126,67 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
     if first is not None and last is not None and last > first and shown is not None:
         after = shown - (n_first or 1)
         tpot = (last - first) * 1000 / after if after > 0 else None
-    text = "".join(stream.text)
-    raw = stream.raw
     starts = bursts(stamps)
-    for key, value in (
-        ("tpot_source", (known_by or "one token assumed") if tpot is not None else None),
-        ("shown_tokens", shown if shown != tokens else None),
-        ("bursts", len(starts) if len(starts) > 2 else None),
+    beside = {
+        "tpot_source": (known_by or "one token assumed") if tpot is not None else None,
+        "shown_tokens": shown if shown != tokens else None,
+        "bursts": len(starts) if len(starts) > 2 else None,
         # Steps of unequal length pull a median off: the mean is what accept length x TPOT should equal.
-        ("burst_mean_ms", (starts[-1] - starts[0]) * 1000 / (len(starts) - 1) if len(starts) > 2 else None),
-        ("bad_events", stream.bad or None),
-        ("unread", facts.get("unread")),
-    ):
-        if value is not None:
-            raw[key] = value
+        "burst_mean_ms": (starts[-1] - starts[0]) * 1000 / (len(starts) - 1) if len(starts) > 2 else None,
+        "bad_events": stream.bad or None,
+    }
+    fields = {
+        "first": first,
+        "last": last,
+        "first_tokens": n_first,
+        "ttft_ms": None if first is None else (first - reply.sent) * 1000,
+        "tpot_ms": tpot,
+        "tpot_exact": tpot is not None and n_first is not None,
+        "decode_tps": 1000 / tpot if tpot else None,
+        "chunks": len(stamps) if reply.status == 200 else None,
+        "burst_gap_ms": burst_gap_ms(stamps),
+    }
+    return fields, beside
+
+
+def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine: ReplyFacts | None) -> RequestDone:
+    result, why = outcome(reply, stream, body)
+    facts = _server_facts(stream, engine)
+    # An interrupted stream has no usage; running counts in it say what was made so far, not what was asked.
+    usage = mapping(stream.final.get("usage")) if stream.done else {}
+    tokens = whole(usage.get("completion_tokens"))
+    server_tpot = number(facts.get("server_tpot_ms"))
+    speed, beside = _speed(reply, stream, tokens, server_tpot)
+    beside["unread"] = facts.get("unread")
+    text = "".join(stream.text)
     per_position = facts.get("per_position")
     return RequestDone(
-        id=request.id, prompt_id=request.prompt_id, prompt_hash=request.prompt_hash, category=request.category,
-        depth=request.depth, restart=request.restart, block=request.block, warmup=request.warmup,
-        max_tokens=request.max_tokens or None, outcome=result, error=why, status=reply.status,
-        sent=reply.sent, first=first, last=last, done=reply.done or None,
-        prompt_tokens=whole(usage.get("prompt_tokens")), cached_tokens=whole(facts.get("cached_tokens")),
-        completion_tokens=tokens, first_tokens=n_first, finish_reason=stream.finish_reason,
-        ttft_ms=None if first is None else (first - reply.sent) * 1000,
-        tpot_ms=tpot, tpot_exact=tpot is not None and n_first is not None,
-        server_ttft_ms=number(facts.get("server_ttft_ms")), server_tpot_ms=server_tpot,
-        decode_tps=1000 / tpot if tpot else None,
-        drafted=whole(facts.get("drafted")), accepted=whole(facts.get("accepted")), steps=whole(facts.get("steps")),
+        id=request.id,
+        prompt_id=request.prompt_id,
+        prompt_hash=request.prompt_hash,
+        category=request.category,
+        depth=request.depth,
+        restart=request.restart,
+        block=request.block,
+        warmup=request.warmup,
+        max_tokens=request.max_tokens or None,
+        outcome=result,
+        error=why,
+        status=reply.status,
+        sent=reply.sent,
+        done=reply.done or None,
+        prompt_tokens=whole(usage.get("prompt_tokens")),
+        cached_tokens=whole(facts.get("cached_tokens")),
+        completion_tokens=tokens,
+        finish_reason=stream.finish_reason,
+        server_ttft_ms=number(facts.get("server_ttft_ms")),
+        server_tpot_ms=server_tpot,
+        drafted=whole(facts.get("drafted")),
+        accepted=whole(facts.get("accepted")),
+        steps=whole(facts.get("steps")),
         per_position=tuple(per_position) if isinstance(per_position, list | tuple) else None,
-        chunks=len(stamps) if reply.status == 200 else None, burst_gap_ms=burst_gap_ms(stamps),
         text_hash=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else None,
-        text=text, raw=raw,
-    )  # fmt: skip
+        text=text,
+        raw=stream.raw | {key: value for key, value in beside.items() if value is not None},
+        **speed,
+    )
