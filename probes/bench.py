@@ -136,8 +136,9 @@ class Bench:
             self.notice("warning", blocked)
         made = launch(recipe, argv, env, port, f"draftdial-{self._name}-{self.restart}")
         start = Start(
-            self.restart, made.argv, env, made.host, port, self.engine.ready_path(), depth, cleanup=made.cleanup
-        )
+            self.restart, made.argv, {**env, **made.env}, made.host, port, self.engine.ready_path(), depth,
+            cleanup=made.cleanup,
+        )  # fmt: skip
         if not await self.server.start(start):
             self.memory.about(phase="idle", gone=True)
             return False
@@ -241,7 +242,7 @@ class Bench:
         """The engine's own metrics once a second, while it is ready; silent where there are none."""
         async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
             while True:
-                await asyncio.sleep(METRICS_S)
+                await asyncio.sleep(max(METRICS_S / self.recipe.speed, TICK_S / 2))
                 start = self.server.now
                 if self.server.state != "ready" or start is None:
                     continue

@@ -6,12 +6,15 @@ says where the port is reached.
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from probes.recipe import Recipe, Refused
+from probes.recipe import SIMULATOR, Recipe, Refused
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "docker": ("image", "args"),
@@ -30,6 +33,8 @@ class Launch:
     cleanup: tuple[str, ...] = ()
     host: str = "127.0.0.1"
     container: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that the start needs beside those of the server."""
 
 
 def check(recipe: Recipe) -> None:
@@ -68,7 +73,23 @@ def launch(recipe: Recipe, argv: Sequence[str], env: Mapping[str, str], port: in
     if recipe.launcher == "srun":
         line = ("srun", f"--job-name={name}", "--unbuffered", *args, *argv)
         return Launch(line, ("scancel", f"--name={name}"), str(options.get("reach", "127.0.0.1")))
+    if recipe.binary == SIMULATOR:
+        return _simulator(recipe, argv, name.rpartition("-")[2])
     return Launch(tuple(argv), host=recipe.host)
+
+
+def _simulator(recipe: Recipe, argv: Sequence[str], nth: str) -> Launch:
+    """The simulated engine, a process of this program, given the command line that the real one would get."""
+    words = ["--dialect", recipe.engine, "--nth", nth if nth.isdigit() else "0"]
+    for key in ("table", "speed", "seed", "fault"):
+        if key in recipe.simulation:
+            words += [f"--{key}", str(recipe.simulation[key])]
+    for key, value in dict(recipe.simulation.get("noise", {})).items():
+        words += ["--noise", f"{key}={value}"]
+    here = str(Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(p for p in (here, os.environ.get("PYTHONPATH")) if p)
+    line = (sys.executable, "-m", "probes.sim", *words, "--", *argv[1:])
+    return Launch(line, host=recipe.host, env={"PYTHONPATH": path})
 
 
 def _container(

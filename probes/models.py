@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from probes.recipe import Recipe, Refused
+from probes.recipe import SIMULATOR, Recipe, Refused
 
 SHIPPED = "@smollm2"
 DERIVED = "@smollm2-q4_0"
@@ -47,6 +47,8 @@ def binary(name: str) -> str:
 
     Raises `Refused` when there is none.
     """
+    if name == SIMULATOR:
+        return sys.executable
     if "/" in name:
         path = os.path.expanduser(name)  # noqa: PTH111  (keeps './' as written)
         if not os.access(path, os.X_OK) or Path(path).is_dir():
@@ -80,6 +82,8 @@ def resolve(recipe: Recipe, progress: Progress | None = None) -> Recipe:
     if recipe.launcher:  # binary, model and files lie where the launcher takes them
         binary(recipe.launcher)
         return recipe
+    if recipe.binary == SIMULATOR:  # it needs no weights
+        return recipe
     found = binary(recipe.binary)
     if DERIVED in _texts(recipe):
         derive(shipped(), progress)
@@ -92,8 +96,8 @@ def resolve(recipe: Recipe, progress: Progress | None = None) -> Recipe:
 
 def missing(recipe: Recipe) -> list[str]:
     """Model files that a recipe names and that are not there, one sentence each. Names of a hub are not files."""
-    found = []
-    for text in sorted(_texts(recipe)):
+    found: list[str] = []
+    for text in sorted(_texts(recipe)) if recipe.binary != SIMULATOR else ():
         path = os.path.expanduser(text)  # noqa: PTH111  (as above)
         if text.endswith(FILES) and "://" not in text and not os.path.exists(path):  # noqa: PTH110
             found.append(f"{text}: no such file; put the right path into {recipe.path or 'the preset'}")

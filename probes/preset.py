@@ -16,7 +16,7 @@ import yaml
 
 from probes import engines, launch
 from probes.events import CATEGORIES
-from probes.recipe import Dial, Knob, Limits, Recipe, Refused, Workload
+from probes.recipe import SIMULATOR, Dial, Knob, Limits, Recipe, Refused, Workload
 from probes.yamlnode import Node, nearest
 
 DEPTHS_MAX = 64
@@ -83,7 +83,7 @@ def parse(text: str, where: str) -> Recipe:
 
 TOP = (
     "name", "title", "engine", "binary", "model", "model_id", "flags", "env", "dial", "knobs", "host", "port",
-    "workload", "limits", "launcher", "launcher_options", "simulated", "notes",
+    "workload", "limits", "launcher", "launcher_options", "simulated", "simulation", "notes",
 )  # fmt: skip
 
 
@@ -114,7 +114,8 @@ def _recipe(top: Node) -> Recipe:
         limits=_limits(keys.get("limits")),
         launcher=launcher,
         launcher_options=keys["launcher_options"].plain() if "launcher_options" in keys else {},
-        simulated=keys["simulated"].boolean() if "simulated" in keys else False,
+        simulated=_simulated(keys),
+        simulation=_simulation(keys.get("simulation")),
         **text,
     )
     if recipe.launcher_options and not isinstance(recipe.launcher_options, dict):
@@ -332,6 +333,28 @@ def _workload(node: Node | None) -> Workload:
         keys["extra"].mapping()
         found["extra"] = keys["extra"].plain()
     return Workload(**found)
+
+
+def _simulated(keys: Mapping[str, Node]) -> bool:
+    """What comes from the simulated engine is always marked so."""
+    told = keys["simulated"].boolean() if "simulated" in keys else keys["binary"].text() == SIMULATOR
+    if keys["binary"].text() == SIMULATOR and not told:
+        raise keys["simulated"].refuse(f"binary {SIMULATOR} is the simulated engine: simulated must be true")
+    if "simulation" in keys and keys["binary"].text() != SIMULATOR:
+        raise keys["simulation"].refuse(f"is only for binary: '{SIMULATOR}'")
+    return told
+
+
+def _simulation(node: Node | None) -> dict[str, Any]:
+    if node is None:
+        return {}
+    keys = node.mapping(("table", "speed", "seed", "noise", "fault"))
+    found: dict[str, Any] = {k: str(keys[k].plain()) for k in ("table", "seed", "fault") if k in keys}
+    if "speed" in keys:
+        found["speed"] = keys["speed"].number(0.01, 10_000)
+    if "noise" in keys:
+        found["noise"] = {name: child.number(-10, 86400) for name, child in keys["noise"].mapping().items()}
+    return found
 
 
 def _limits(node: Node | None) -> Limits:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+SIMULATOR = "@sim"
+"""As a preset's binary: the simulated engine that comes with this program."""
 KnobClass = Literal["speed", "memory", "numerics", "policy", "placement", "logging"]
 
 
@@ -105,4 +107,11 @@ class Recipe:
     launcher: str | None = None
     launcher_options: Mapping[str, Any] = field(default_factory=dict)
     simulated: bool = False
+    simulation: Mapping[str, Any] = field(default_factory=dict)
+    """For the simulated engine (binary `@sim`): table, speed, seed, noise, fault."""
     notes: str = ""
+
+    @property
+    def speed(self) -> float:
+        """Simulated seconds a real second; 1 on a real engine."""
+        return float(self.simulation.get("speed", 1.0)) if self.binary == SIMULATOR else 1.0

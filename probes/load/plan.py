@@ -88,7 +88,7 @@ def plan_job(
         "url": url,
         "engine": recipe.engine,
         "concurrency": concurrency or recipe.workload.concurrency,
-        "timeout_s": recipe.limits.request_s,
+        "timeout_s": recipe.limits.request_s / recipe.speed,
         "requests": requests,
     }
 
