@@ -25,6 +25,7 @@ LEVEL, LEVEL_SD = 1.0, 1.5
 SLOPE_SD, WALK_SD, FIRST_SD = 0.4, 0.5, 0.25
 """Prior on the logit of conditional acceptance: its level, a trend over positions, free steps, a freer first step."""
 ITERATIONS = 12
+SETTLED = 1e-6
 
 
 def level(accepted_per_step: float) -> float:
@@ -90,6 +91,8 @@ def _fit(centre: Floats, weight: Floats, depths: Sequence[int]) -> tuple[Floats,
         gap, off = centre - model, logits - LEVEL
         loss = np.einsum("ci,cij,cj->c", gap, weight, gap) + np.einsum("ci,ij,cj->c", off, precision, off)
         better = loss <= best
+        if np.abs(best - loss).max() < SETTLED:
+            break
         best, kept = np.where(better, loss, best), np.where(better[:, None], logits, kept)
         damp = np.where(better, damp * 0.2, damp * 10.0)
         grad = np.where(better[:, None], np.einsum("cji,cjk,ck->ci", jac, weight, gap) - off @ precision, grad)

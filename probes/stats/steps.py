@@ -66,33 +66,32 @@ def draw_steps(
     within = -0.5 * (spread / noise + (count - 1) * np.log(noise)).sum(axis=1)
     basis, line = _basis(mean, np.asarray(depths, dtype=float))
     size = len(depths)
-    fits: list[tuple[Floats, Floats]] = []
-    scores = []
-    for r in range(len(restart)):
-        for k, kink in enumerate(KINK):
-            dev = (
-                np.where(np.asarray(depths) == 0, max(PLAIN_KINK, kink), kink) ** 2
-                if size > 2
-                else np.full(size, 0.15**2)
-            )
-            prior = WIDE * basis @ basis.T + np.diag(dev)
-            total = prior + np.diag(noise[r] / count)
-            gap = mean - line
-            solved = np.linalg.solve(total, np.column_stack([gap, prior]))
-            fits.append((line + prior @ solved[:, 0], prior - prior @ solved[:, 1:]))
-            score = -0.5 * (gap @ solved[:, 0] + np.linalg.slogdet(total)[1])
-            scores.append(score + within[r] + np.log(odds[r] * KINK_ODDS[k]))
-    weight = np.exp(np.array(scores) - max(scores))
+    prior = WIDE * basis @ basis.T + _deviation(np.asarray(depths))[:, :, None] * np.eye(size)
+    total = prior[None] + (noise / count)[:, None, :, None] * np.eye(size)
+    gap = mean - line
+    wide = np.broadcast_to(prior, total.shape)
+    solved = np.linalg.solve(
+        total, np.concatenate([np.broadcast_to(gap[:, None], (*total.shape[:-1], 1)), wide], axis=-1)
+    )
+    centre = line + np.einsum("kij,rkj->rki", prior, solved[..., 0])
+    cov = wide - wide @ solved[..., 1:]
+    score = -0.5 * (solved[..., 0] @ gap + np.linalg.slogdet(total)[1])
+    score += within[:, None] + np.log(odds)[:, None] + np.log(KINK_ODDS)[None, :]
+    weight = np.exp(score - score.max())
     weight /= weight.sum()
-    picked = rng.multinomial(draws, weight)
-    parts = [
-        centre + rng.standard_normal((n, size)) @ _root(cov).T
-        for (centre, cov), n in zip(fits, picked, strict=True)
-        if n
-    ]
-    drawn = np.concatenate(parts)
-    rng.shuffle(drawn)
-    return drawn, np.asarray(sum(w * c for w, (c, _) in zip(weight, fits, strict=True)), dtype=float)
+    picked = rng.choice(weight.size, size=draws, p=weight.ravel())
+    roots = _root(cov.reshape(-1, size, size))
+    drawn = centre.reshape(-1, size)[picked] + np.einsum(
+        "nij,nj->ni", roots[picked], rng.standard_normal((draws, size))
+    )
+    return drawn, np.asarray(np.einsum("rk,rki->i", weight, centre), dtype=float)
+
+
+def _deviation(depths: NDArray[np.int_]) -> Floats:
+    """Prior variance [kink, depth] of the deviation from the line; two depths make no line to deviate from."""
+    if len(depths) <= 2:
+        return np.full((len(KINK), len(depths)), PLAIN_KINK**2)
+    return np.where(depths[None, :] == 0, np.maximum(KINK, PLAIN_KINK)[:, None], KINK[:, None]) ** 2
 
 
 def _basis(mean: Floats, depths: Floats) -> tuple[Floats, Floats]:
@@ -105,9 +104,9 @@ def _basis(mean: Floats, depths: Floats) -> tuple[Floats, Floats]:
 
 
 def _root(cov: Floats) -> Floats:
-    """Square root of a covariance that may be singular."""
-    values, vectors = np.linalg.eigh((cov + cov.T) / 2)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)), dtype=float)
+    """Square roots of covariances that may be singular."""
+    values, vectors = np.linalg.eigh((cov + np.swapaxes(cov, -1, -2)) / 2)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :], dtype=float)
 
 
 def draw_category_steps(
