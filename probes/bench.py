@@ -11,6 +11,7 @@ import dataclasses
 import os
 import shlex
 import time
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,7 @@ LOOK_S = 1.0
 """Seconds between two looks at a server that is not ours."""
 BOOT_RECORDS = 400
 """Records of a start that are kept to read flags back from."""
+REQUEST_RECORDS = 4096
 Emit = Callable[[Event], None]
 
 
@@ -81,6 +83,8 @@ class Bench:
         self.memory = MemoryWatch(emit)
         self._tasks: list[asyncio.Task[None]] = []
         self._boot_records: list[Record] = []
+        self.request_records: deque[Record] = deque(maxlen=REQUEST_RECORDS)
+        """What the log of the present start tells of finished requests."""
         self._resolved: Recipe | None = None
         self._diagnosis = Diagnosis(self.engine)
 
@@ -130,6 +134,7 @@ class Bench:
         self.restart += 1
         self.depth, self.settings = depth, wanted
         self._boot_records = []
+        self.request_records.clear()
         self._diagnosis.begin(self.restart)
         self.memory.about(phase="boot", restart=self.restart)
         if blocked := await self.memory.before_start():
@@ -227,6 +232,8 @@ class Bench:
                 self.server.progress = event.texts[-1][:400]
             if isinstance(event, LogRecords) and event.restart == (0 if self.attached else self.restart):
                 self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
+                told = [r for r in event.records if r.kind == "request" and "drafted" in r.fields]
+                self.request_records.extend(told)
             self._diagnosis.see(event)
             self._emit(event)
         self._tell_ceiling()

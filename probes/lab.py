@@ -18,6 +18,7 @@ from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone
 from probes.load.plan import plan_job, plan_requests
 from probes.measure.steps import Measure, Measured, Plan
 from probes.recipe import Recipe, Refused
+from probes.stats.match import enrich
 from probes.store import Run
 
 JUDGE_S = 0.7
@@ -26,6 +27,8 @@ ENOUGH_TO_MISS_DRAFTS = 3
 """Requests without a single drafted token after which speculation that was asked for counts as not in force."""
 
 
+LOG_LOOKS, LOG_LOOK_S = 10, 0.03
+"""How often and how long to wait for a log that is a little behind the last reply."""
 Judgment = Callable[[Sequence[RequestDone]], dict[str, Any]]
 
 
@@ -134,8 +137,11 @@ class Lab:
             self.wall_s += time.monotonic() - began
         await self.judge(final=True)
 
-    async def carry_out(self, name: str, plan: Plan, total: int) -> list[Measured]:
-        """A plan to its end, or until `cancel`. Points that failed twice are left out and named in what is returned."""
+    async def carry_out(self, name: str, plan: Plan, total: int, *, judged: bool = False) -> list[Measured]:
+        """A plan to its end, or until `cancel`. Points that failed twice are left out and named in what is returned.
+
+        With `judged`, each point's outcome carries the judgment so far; `total` is then the fewest points expected.
+        """
         outcomes: list[Measured] = []
         async with self._busy:
             began, self._cancelled = time.monotonic(), False
@@ -144,7 +150,10 @@ class Lab:
             while step is not None and not self._cancelled:
                 self._progress(name, len(outcomes), total, step.why, began)
                 await self._go.wait()
-                outcomes.append(await self._point(step))
+                outcome = await self._point(step)
+                if judged:
+                    outcome = dataclasses.replace(outcome, judged=await self.judge())
+                outcomes.append(outcome)
                 try:
                     step = plan.send(outcomes[-1])
                 except StopIteration:
@@ -152,6 +161,7 @@ class Lab:
             plan.close()
             await self.bench.stop()
             self.wall_s += time.monotonic() - began
+            total = len(outcomes) if judged else total
             end = "stopped: what was measured is kept" if self._cancelled else "done"
             self._progress(name, len(outcomes), max(total, len(outcomes)), end, began, finished=True)
         await self.judge(final=True)
@@ -197,6 +207,7 @@ class Lab:
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
         trouble = await bench.load.run(job)
         bench.memory.about(phase="idle")
+        await self._join_log()
         left, have = self._split(recipe, step)
         self._check_drafts(have)
         if left and not trouble:
@@ -221,6 +232,22 @@ class Lab:
         todo = [{**e, "id": prefix + e["id"]} for e in wanted if e["warmup"] or e["prompt_id"] not in done]
         have = [done[e["prompt_id"]] for e in wanted if e["prompt_id"] in done]
         return ([] if all(e["warmup"] for e in todo) else todo), have
+
+    async def _join_log(self) -> None:
+        """What only the server's log tells of the requests of this start: acceptance by position, counted steps."""
+        mine = [
+            r for r in self.requests.values() if r.restart == self.bench.restart and r.drafted and r.outcome == "ok"
+        ]
+        if all(r.per_position for r in mine):
+            return
+        for _ in range(LOG_LOOKS):
+            self.bench.poll_log()
+            if len(self.bench.request_records) >= len(mine):
+                break
+            await asyncio.sleep(LOG_LOOK_S)
+        for request in enrich(mine, self.bench.request_records):
+            self.run.append_request(request)
+            self._emit(request)
 
     def _check_drafts(self, have: Sequence[RequestDone]) -> None:
         """A server that is up, was asked to speculate and never drafts is said to be so."""

@@ -10,6 +10,9 @@ import click
 
 from probes.commands import _common as common
 
+SEEK_ROUNDS = 4
+"""Restarts a depth at most in an adaptive sweep, unless more rounds are asked for."""
+
 
 @click.command()
 @click.argument("preset", required=False)
@@ -21,6 +24,7 @@ from probes.commands import _common as common
 @click.option("--max-tokens", type=click.IntRange(1, 1_000_000), help="Tokens a reply at most (default: the preset's).")
 @click.option("--set", "settings", multiple=True, metavar="KNOB=VALUE", help="Set a knob of the server.")
 @click.option("--mix", metavar="CAT=SHARE,…", help="Your own traffic, as code=.6,story=.1,….")
+@click.option("--adaptive", is_flag=True, help="Deepest first, then what decides most.")
 @click.option("--resume", metavar="RUN", help="Go on with a run that was interrupted.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout: events, then the result.")
 def command(
@@ -33,6 +37,7 @@ def command(
     mix: str | None,
     resume: str | None,
     *,
+    adaptive: bool,
     as_json: bool,
 ) -> None:
     """Step the dial of PRESET, restart, measure every category, and decide."""
@@ -69,16 +74,20 @@ def command(
         run = run or store.create()
     about = {
         "preset": recipe.path or preset, "depths": ",".join(map(str, depths)), "rounds": rounds, "prompts": prompts,
-        "max_tokens": max_tokens, "set": list(settings), "mix": mix,
+        "max_tokens": max_tokens, "set": list(settings), "mix": mix, "adaptive": adaptive,
     }  # fmt: skip
-    raise SystemExit(_run(recipe, run, depths, rounds, {"sweep": about}, shares, as_json=as_json))
+    raise SystemExit(_run(recipe, run, depths, {"sweep": about}, shares, as_json=as_json))
 
 
-def _run(recipe: Any, run: Any, depths: tuple[int, ...], rounds: int, about: Any, mix: Any, *, as_json: bool) -> int:
+def _run(recipe: Any, run: Any, depths: tuple[int, ...], about: Any, mix: Any, *, as_json: bool) -> int:
     from probes.commands import _sweep_view as view
     from probes.lab import Lab
+    from probes.measure.adaptive import adaptive
     from probes.measure.sweep import sweep
     from probes.recipe import Refused
+
+    work, rounds = recipe.workload, int(about["sweep"]["rounds"])
+    seek = bool(about["sweep"]["adaptive"])
 
     bar = view.bar() if sys.stderr.isatty() and not as_json else None
     lab = Lab(recipe, run, common.printer(as_json=as_json, bar=bar), depths)
@@ -90,8 +99,11 @@ def _run(recipe: Any, run: Any, depths: tuple[int, ...], rounds: int, about: Any
         except Refused as problem:
             common.fail(str(problem))
         try:
-            plan = sweep(depths, rounds, recipe.workload.prompts_per_category)
-            outcomes = await lab.carry_out("sweep", plan, len(depths) * rounds)
+            if seek:
+                plan = adaptive(depths, work.prompts_per_category, work.max_tokens, max(rounds, SEEK_ROUNDS))
+            else:
+                plan = sweep(depths, rounds, work.prompts_per_category)
+            outcomes = await lab.carry_out("sweep", plan, len(depths) * (1 if seek else rounds), judged=seek)
         finally:
             await lab.close()
         failed = [o for o in outcomes if o.failed]

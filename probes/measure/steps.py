@@ -38,6 +38,8 @@ class Measured:
     requests: tuple[RequestDone, ...] = ()
     boot_s: float | None = None
     failed: str | None = None
+    judged: Mapping[str, Any] | None = None
+    """The judgment of everything measured so far, where the plan was said to want it."""
 
 
 Plan = Generator[Measure, Measured, None]

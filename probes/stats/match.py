@@ -1,0 +1,33 @@
+"""Joins what only a server's log tells of a request with the client's record of it. Pure; refuses to guess."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from probes.events import Record, RequestDone
+
+
+def enrich(requests: Sequence[RequestDone], records: Iterable[Record]) -> list[RequestDone]:
+    """The requests that gain acceptance by position, or counted steps, from request records of the same server.
+
+    A record belongs to a request when drafted, accepted and output tokens are equal. Where several have the same
+    three, there must be as many records as requests and all of them must say the same; else all keep what they had.
+    """
+    by_key: dict[tuple[object, ...], list[Record]] = {}
+    for record in records:
+        key = tuple(record.fields.get(k) for k in ("drafted", "accepted", "output_tokens"))
+        if record.fields.get("per_position") and None not in key:
+            by_key.setdefault(key, []).append(record)
+    found = []
+    claims = Counter((r.drafted, r.accepted, r.completion_tokens) for r in requests)
+    for r in requests:
+        key = (r.drafted, r.accepted, r.completion_tokens)
+        matches = by_key.get(key, [])
+        told = {tuple(m.fields["per_position"]) for m in matches}
+        if r.per_position is None and len(told) == 1 and len(matches) == claims[key]:
+            counted = matches[0].fields.get("steps")
+            steps = r.steps or (counted if isinstance(counted, int) else None)
+            found.append(replace(r, per_position=next(iter(told)), steps=steps))
+    return found
