@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import os
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -25,7 +26,7 @@ class Description:
         self._run, self._recipe, self._bench = run, recipe, bench
         before = run.description()
         kept = {k: v for k, v in before.items() if k not in {"draftdial", "recipe", "fingerprint", "starts"}}
-        self._about = {**kept, **about}
+        self._about = {"made": time.strftime("%Y-%m-%dT%H:%M:%S%z"), **kept, **about}
         print_ = before.get("fingerprint")
         self._fingerprint: dict[str, Any] | None = print_ if isinstance(print_, dict) else None
         starts = before.get("starts")

@@ -52,7 +52,7 @@ def brief(value: Any) -> str:
         mark = value.get("sha256") or value.get("revision")
         if name and (mark or "path" in value):
             return f"{name}" + (f" ({mark[:12]}…)" if isinstance(mark, str) else "")
-        return ", ".join(f"{k} {brief(v) if isinstance(v, Mapping) else v}" for k, v in value.items())
+        return ", ".join(f"{k} {v[:12] + '…' if k == 'sha256' and v else brief(v)}" for k, v in value.items())
     if isinstance(value, list):
         return ", ".join(brief(v) for v in value)
     return str(value)

@@ -112,6 +112,26 @@ def run(main: Coroutine[Any, Any, int], interrupted: Callable[[], Coroutine[Any,
     return asyncio.run(whole())
 
 
+def write(text: str, output: Path | None) -> None:
+    """A whole document to stdout, or to a file that is there whole or not at all. Leaves with 2 when it can't be."""
+    data = text.encode("utf-8", "replace")
+    if output is None:
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return
+    scratch = output.with_name(f".{output.name}.{os.getpid()}")
+    try:
+        scratch.write_bytes(data)
+        scratch.replace(output)
+    except OSError as problem:
+        scratch.unlink(missing_ok=True)
+        fail(f"{output}: {problem.strerror or problem}")
+    say(f"{output}: {len(data):,} bytes")
+
+
 def existing(path: str) -> Path:
     """A path that exists. Raises `Refused`."""
     found = Path(path).expanduser()
