@@ -112,6 +112,8 @@ class Core:
         self.running: list[Ask] = []
         self.hung = False
         """Nothing moves any more: a fault."""
+        self.broke: Callable[[str], None] = lambda _kind: None
+        """Told when the engine dies of itself, as of memory that a step lacks."""
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
         self._step: Step | None = None

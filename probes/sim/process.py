@@ -99,6 +99,7 @@ class Process:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signal, number)
         self.core.at = self.boot_s or 0.0
+        self.core.broke = self._die
         self.front.ready(self.core.at)
         if server is None:
             server = await self._listen(sock)
@@ -203,8 +204,13 @@ class Process:
         """The fault that was asked for."""
         if self.fault.kind == "hang":
             self.core.hung = True
-        elif not self._over.done():
-            self._over.set_result(self.front.crash(self.core.at, self.fault.kind))
+        else:
+            self._die(self.fault.kind)
+
+    def _die(self, kind: str) -> None:
+        if not self._over.done():
+            self.core.hung = True
+            self._over.set_result(self.front.crash(self.core.at, kind))
 
 
 class Stream:

@@ -36,6 +36,8 @@ class Table:
     survival: Mapping[str, Mapping[int, Sequence[float]]]
     step_context: float = 0.0
     """Share by which a step grows with each 1,000 tokens of a row's context."""
+    step_row_context: float = 0.0
+    """Share of a one-row step that each row adds for each 1,000 tokens of its context."""
     prefill_ms: float = 0.0
     accept_context: Curve = field(default_factory=dict)
     """Factor on the accepted drafts of a step, by context."""
@@ -46,8 +48,8 @@ class Table:
 
     def step_s(self, depth: int, rows: int, context: float) -> float:
         """Seconds of one verify step: depth x rows x mean context of a row."""
-        base = along(self.step_ms, depth) / 1000 * along(self.step_rows, rows)
-        return base * (1 + self.step_context * context / 1000)
+        share = along(self.step_rows, rows) * (1 + self.step_context * context / 1000)
+        return along(self.step_ms, depth) / 1000 * (share + self.step_row_context * rows * context / 1000)
 
     def prefill_s(self, tokens: int, before: int) -> float:
         """Seconds to compute `tokens` of a prompt after `before` of it."""
