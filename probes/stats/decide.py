@@ -64,7 +64,7 @@ def decide(
         times = max(times, 2.0) if apart else times
         more = thin if choice.decided and thin else _round((times - 1.0) * requests) if isfinite(times) else None
         verdict |= {"state": "UNDECIDED", "needs_requests": max(more, len(categories)) if more is not None else None}
-    shown["incoherent"] = apart
+    shown |= {"incoherent": apart, "unconfirmed": bool(choice.decided and thin and not apart)}
     return verdict | {"sentence": verdict_sentence(verdict, shown, depths, incumbent)}, shown
 
 

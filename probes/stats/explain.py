@@ -10,6 +10,9 @@ from typing import Any
 
 __all__ = ["verdict_sentence", "why"]
 
+WIDE = 0.10
+"""Beyond this many points a range is more honest than a middle."""
+
 
 def verdict_sentence(
     verdict: Mapping[str, Any], decision: Mapping[str, Any] | None, depths: Sequence[int], incumbent: int | None
@@ -38,17 +41,23 @@ def verdict_sentence(
 
 def _pick(depth: int, decision: Mapping[str, Any], incumbent: int | None) -> str:
     """Sentences for a pick."""
-    _, middle, high = decision["cost_90"][str(depth)]
+    low, middle, high = decision["cost_90"][str(depth)]
     what = f"Stay at depth {depth}" if depth == incumbent else f"Use depth {depth}"
-    if decision["objective"] == "weighted":
-        loss = f"on your mix of texts it gives away {_percent(middle)}"
-    elif middle < 0.005:
-        loss = "no kind of text runs noticeably faster at another measured depth"
+    wide, rest = high - low > WIDE, " No measured depth is a clearly better compromise."
+    if middle < 0.005:
+        worst = f" At the very worst one loses {high:.0%}." if high >= 0.01 else ""
+        return f"{what}: no kind of text runs noticeably faster at another measured depth.{worst}"
+    if wide:
+        much = f"somewhere between {low:.0%} and {high:.0%}"
     else:
-        loss = f"the kind of text it suits least loses {_percent(middle)} against its own best depth"
-    least = f", {high:.0%} at the very most" if high - middle >= 0.005 else ""
-    rest = " No measured depth is a clearly better compromise." if middle >= 0.005 else ""
-    return f"{what}: {loss}{least}.{rest}"
+        much = f"about {middle:.0%}" + (f", {high:.0%} at the very most" if high - middle >= 0.005 else "")
+    if decision["objective"] == "weighted":
+        return f"{what}: on your mix of texts it gives away {much}.{rest}"
+    against = "against its own best depth"
+    if wide:
+        return f"{what}: the kind of text it suits least loses {much} {against}.{rest}"
+    head, _, tail = much.partition(",")
+    return f"{what}: the kind of text it suits least loses {head} {against}{',' if tail else ''}{tail}.{rest}"
 
 
 def _undecided(decision: Mapping[str, Any], more: int | None, incumbent: int | None) -> str:
@@ -58,6 +67,11 @@ def _undecided(decision: Mapping[str, Any], more: int | None, incumbent: int | N
         return (
             "Undecided: what was accepted at different depths does not fit together, as if the texts had been different"
             f" ones. More prompts of each kind are needed, not more repeats.{stay}"
+        )
+    if decision.get("unconfirmed"):
+        need = f"{_count(more)} there would" if more else "More requests there would"
+        return (
+            f"Depth {decision['leading']} looks best, but too little was run at it to be sure: {need} confirm it.{stay}"
         )
     ranked = sorted(decision["p_best"].items(), key=lambda kv: (-kv[1], int(kv[0])))
     rivals = [(int(d), p) for d, p in ranked if p >= 0.1][:3] or [(int(ranked[0][0]), ranked[0][1])]
@@ -153,11 +167,6 @@ def _best_depth(regret: Mapping[str, Mapping[str, Any]], category: str) -> int:
 def _chances(p: float) -> str:
     """A probability as people say it."""
     return f"{round(10 * p)} chances in 10" if 0.1 <= p <= 0.95 else f"{p:.0%} likely"
-
-
-def _percent(share: float) -> str:
-    """A share with no more digits than it deserves."""
-    return f"about {share:.0%}" if share >= 0.005 else "less than 1%"
 
 
 def _signed(share: float) -> str:
