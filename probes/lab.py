@@ -25,6 +25,8 @@ JUDGE_S = 0.7
 """Seconds between two judgments while requests keep coming in."""
 ENOUGH_TO_MISS_DRAFTS = 3
 """Requests without a single drafted token after which speculation that was asked for counts as not in force."""
+MAY_NOT_TELL = frozenset({"vllm", "sglang"})
+"""Engines of which some versions do not tell a request's drafts: their silence is no zero."""
 
 
 LOG_LOOKS, LOG_LOOK_S = 10, 0.03
@@ -253,6 +255,8 @@ class Lab:
         """A server that is up, was asked to speculate and never drafts is said to be so."""
         depth = self.bench.depth
         if not depth or len(have) < ENOUGH_TO_MISS_DRAFTS or any(r.drafted for r in have):
+            return
+        if self.bench.engine.name in MAY_NOT_TELL and all(r.drafted is None for r in have):
             return
         note = f"speculation was asked for (depth {depth}) and nothing was drafted in {len(have)} requests"
         self.bench.set_flags(

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
 from probes.events import RequestDone, RequestSent
+from probes.load.counters import Counters, told
 from probes.load.record import ReplyFacts, Request, digest, sent
 from probes.load.wire import Connection, Reply, Target, connect
 
@@ -30,7 +32,10 @@ BACKOFF_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to send where. `retries`: how often a request is sent again after the server had no room for it."""
+    """What to send where. `retries`: how often a request is sent again after the server had no room for it.
+
+    `counters`: looked at around each request, for servers that tell drafts in no other way; one request at a time then.
+    """
 
     target: Target
     requests: tuple[Request, ...]
@@ -39,6 +44,7 @@ class Job:
     retries: int = 0
     engine: ReplyFacts | None = None
     tls: ssl.SSLContext | None = None
+    counters: Counters | None = None
 
 
 class Run:
@@ -50,10 +56,12 @@ class Run:
         self._pending: deque[Request] = deque()
         self._idle: list[Connection] = []
         self._active: dict[Connection, None] = {}
-        self._unread: deque[tuple[Request, Reply] | RequestSent] = deque()
+        self._unread: deque[tuple[Request, Reply, Mapping[str, Any]] | RequestSent] = deque()
         self._news = asyncio.Event()
         self._finished = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._looks: set[asyncio.Task[None]] = set()
+        """Looks at the counters: their request has ended and keeps its record, even when the job is cancelled."""
         self._open = 0
         """Requests that have no record yet: pending, under way, unread or waiting to be sent again."""
         self._timers: set[asyncio.TimerHandle] = set()
@@ -83,9 +91,9 @@ class Run:
                 if reader.done():
                     reader.result()
         finally:
-            for task in (reader, watch, *self._tasks):
+            for task in (reader, watch, *self._tasks, *self._looks):
                 task.cancel()
-            await asyncio.gather(reader, watch, *self._tasks, return_exceptions=True)
+            await asyncio.gather(reader, watch, *self._tasks, *self._looks, return_exceptions=True)
             for connection in (*self._idle, *self._active):
                 connection.close()
             self._idle.clear()
@@ -108,6 +116,8 @@ class Run:
     # ------------------------------------------------------------------------------------------------------ sending
 
     async def _wave(self, requests: Sequence[Request]) -> None:
+        if self._job.counters is not None:
+            await self._job.counters.look()
         self._pending.extend(requests)
         self._open = len(requests)
         self._finished.clear()
@@ -175,7 +185,7 @@ class Run:
             now = monotonic()
             reply = Reply(now, request, done=now, end="refused", error=f"no connection: {error}")
             self._unread.append(sent(request, reply))
-            self._unread.append((request, reply))
+            self._unread.append((request, reply, {}))
             self._news.set()
             self._reopen()
             return
@@ -194,9 +204,21 @@ class Run:
             return
         if not self._keeps:
             connection.close()
+        if self._job.counters is not None and not self._cancelled:
+            task = asyncio.create_task(self._count(connection, request, reply, self._job.counters))
+            self._looks.add(task)
+            task.add_done_callback(self._looks.discard)
+            return
         self._next(connection)
-        self._unread.append((request, reply))
+        self._unread.append((request, reply, {}))
         self._news.set()
+
+    async def _count(self, connection: Connection, request: Request, reply: Reply, counters: Counters) -> None:
+        """What the counters say of the request that has just ended, before the next one moves them."""
+        added = await counters.since()
+        self._unread.append((request, reply, added))
+        self._news.set()
+        self._next(connection)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -208,9 +230,10 @@ class Run:
                 if isinstance(item, RequestSent):
                     self._emit(item)
                     continue
-                request, reply = item
+                request, reply, added = item
                 for record in digest(request, reply, self._job.engine):
                     if record is not None:
+                        record = told(record, added)  # noqa: PLW2901  (the same record, completed)
                         self._emit(record)
                         self._settle(request, record)
                     await asyncio.sleep(0)

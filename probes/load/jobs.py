@@ -22,6 +22,7 @@ import msgspec
 
 from probes.events import RequestDone, RequestSent
 from probes.load.client import Job, Run
+from probes.load.counters import Counters
 from probes.load.record import ReplyFacts, Request
 from probes.load.wire import encode, target
 from probes.recipe import Refused
@@ -92,6 +93,19 @@ def facts_of(engine: str | None) -> ReplyFacts | None:
     from probes import engines
 
     return engines.engine(str(engine)).reply
+
+
+COUNTED = frozenset({"vllm"})
+"""Engines of which many versions tell drafts in `/metrics` alone (vLLM before 0.30)."""
+
+
+def counters_of(engine: str | None, url: str, concurrency: int) -> Counters | None:
+    """What looks at the server's counters around each request; None where they could not be told apart, or need not."""
+    if engine not in COUNTED or concurrency != 1:
+        return None
+    from probes import engines
+
+    return Counters(url, engines.engine(str(engine)).metrics)
 
 
 def secret_headers(names: Mapping[str, str]) -> dict[str, str]:
@@ -178,7 +192,8 @@ def build(order: Order) -> Job:
         )
     tls = ssl.create_default_context() if where.tls else None
     engine = facts_of(order.engine)
-    return Job(where, tuple(requests), order.concurrency, order.timeout_s, max(0, order.retries), engine, tls)
+    counters = counters_of(order.engine, order.url, order.concurrency)
+    return Job(where, tuple(requests), order.concurrency, order.timeout_s, max(0, order.retries), engine, tls, counters)
 
 
 async def carry_out(job: Job, emit: Callable[[RequestSent | RequestDone], None], holder: list[Run]) -> float | None:

@@ -1,0 +1,41 @@
+"""When speculation that was asked for counts as not in force, and when a silent engine proves nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probes import preset, store
+from probes.events import Event, FlagsInForce, RequestDone
+from probes.lab import Lab
+
+
+def done(number: int, **more: Any) -> RequestDone:
+    return RequestDone(f"r{number}", f"p{number}", "h", "code", 3, 1, 0, "ok", sent=1.0, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "drafted", "told"),
+    [
+        ("vllm-ngram", (None, None, None), False),  # before 0.30 a reply says nothing of drafts
+        ("sglang-eagle3", (None, None, None), False),
+        ("vllm-ngram", (0, 0, 0), True),
+        ("vllm-ngram", (0, None, 4), False),
+        ("vllm-ngram", (0, 0), False),  # too few to say
+        ("llamacpp-smollm2-ngram", (None, None, None), True),  # leaves its draft counts out when there are none
+    ],
+)
+def test_missing_drafts_are_told_where_silence_means_none(
+    tmp_path: Path, name: str, drafted: tuple[int | None, ...], *, told: bool
+) -> None:
+    events: list[Event] = []
+    run = store.create(tmp_path)
+    run.open()
+    lab = Lab(preset.load(name), run, events.append)
+    lab.bench.depth = 3
+    lab._check_drafts([done(i, drafted=n) for i, n in enumerate(drafted)])
+    run.close()
+    assert [e.proven for e in events if isinstance(e, FlagsInForce)] == ([False] if told else [])
+    assert lab.bench.unverified == ({3} if told else set())
