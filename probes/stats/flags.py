@@ -128,7 +128,7 @@ def _span(rows: Sequence[RequestDone]) -> tuple[float, float]:
 def throttled(shares: Mapping[int, float]) -> list[str]:
     """Depths that ran slowed by heat or power brake for more than 5 % of the time."""
     return [
-        f"depth {d}: the GPU was slowed for {share:.0%} of the time"
+        f"depth {d}: the GPU was slowed for {share:.0%} of the time, so it cannot win"
         for d, share in sorted(shares.items())
         if share > THROTTLE_SHARE
     ]

@@ -56,24 +56,19 @@ def judge_sweep(
     barred = set(unverified) | {d for d, share in shares.items() if share > guards.THROTTLE_SHARE}
     found = _flags(cells, requests, order, concurrency, shares, greedy=greedy)
     losses = regret({d: row for d, row in table.items() if d not in barred})
-    picks = _picks(cells, losses, seen, [d for d in measured if d not in barred])
-    if picks["median"] is not None and picks["median"] != picks["mean"]:
-        found["MEAN_MEDIAN_DISAGREE"] = [f"the mean says {picks['mean']}, the median {picks['median']}"]
-    if barred & set(measured):
-        found["CONFIG_UNVERIFIED"] = [f"depth {d} cannot win" for d in sorted(barred & set(measured))]
     able = [d for d in measured if d not in barred]
+    picks = _picks(cells, losses, seen, able)
     verdict, decision = decide(cells, able, seen, mix=mix, incumbent=incumbent, floor_sd=floor_sd)
-    if decision is not None:
-        odd = incoherent(cells) if decision["route"] == "speeds" or decision["incoherent"] else []
-        if odd:
-            found["INCOHERENT"] = odd
+    if picks["median"] != picks["mean"]:
+        found["MEAN_MEDIAN_DISAGREE"] = [f"the mean says {picks['mean']}, the median {picks['median']}"]
+    if set(unverified) & set(measured):
+        found["CONFIG_UNVERIFIED"] = [f"depth {d} cannot win" for d in sorted(set(unverified) & set(measured))]
+    if decision and (decision["route"] == "speeds" or decision["incoherent"]) and (odd := incoherent(cells)):
+        found["INCOHERENT"] = odd
+    about = {"run": run, "engine": engine, "simulated": simulated, "depths": order, "categories": list(categories)}
     return {
         "kind": "result",
-        "run": run,
-        "engine": engine,
-        "simulated": simulated,
-        "depths": order,
-        "categories": list(categories),
+        **about,
         "cells": [c.shown() | {"state": _state(c, found, verdict["state"])} for c in cells],
         "regret": _regret_shown(losses, frozenset(seen), mix),
         "picks": picks,
