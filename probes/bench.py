@@ -271,4 +271,6 @@ class Bench:
         if event.state == "failed":
             self.poll_log()
             self.memory.about(phase="idle", gone=True)
+        elif event.state == "loading":  # from here on what it holds is ours, not a stranger's
+            self.memory.about(pgid=event.pid)
         self._emit(event)

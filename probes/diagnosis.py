@@ -30,6 +30,7 @@ class Diagnosis:
         self._restart = restart
         self._judge = Judge(self._traits)
         self._log_tells_queue = False
+        self._preempted: int | None = None
         self._dirty = False
 
     def see(self, event: Event) -> None:
@@ -49,7 +50,11 @@ class Diagnosis:
         self._dirty = True
 
     def metrics(self, fields: Mapping[str, Any]) -> None:
-        """A sample of the engine's metrics; it counts where the log is silent about queues, as llama.cpp's is."""
+        """A sample of the engine's metrics; it counts where the log is silent about queues, as llama.cpp's is.
+
+        Preemptions count always: vLLM logs none, and only its counter proves that the pool was overfilled.
+        """
+        self._preemptions(fields.get("total_preemptions"))
         if self._log_tells_queue or "waiting" not in fields:
             return
         told = {k: fields[k] for k in ("running", "waiting", "kv_usage") if isinstance(fields.get(k), (int, float))}
@@ -57,6 +62,16 @@ class Diagnosis:
         sample = {k: v for k, v in fields.items() if k in FIELDS}
         self._judge.see(Record(0, "throughput", sample, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
         self._dirty = True
+
+    def _preemptions(self, total: Any) -> None:
+        """Requests that were put back since the last sample, as the log of another engine would tell them."""
+        if not isinstance(total, int):
+            return
+        before, self._preempted = self._preempted, total
+        if before is not None and total > before:
+            text = f"/metrics: {total - before} requests preempted since the last look"
+            self._judge.see(Record(0, "preempt", {}, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
+            self._dirty = True
 
     def news(self) -> Ceiling | None:
         """The verdict, when it is another than the last one told, or the same with figures that have grown old."""

@@ -1,0 +1,54 @@
+"""The live diagnosis: what the log cannot tell comes from the counters, and belongs to one start."""
+
+from __future__ import annotations
+
+from probes import engines
+from probes.diagnosis import Diagnosis
+from probes.events import Capacity, CapacityRead, Ceiling, LogRecords, Record
+
+
+def queue(first: int, count: int) -> LogRecords:
+    """Reports two seconds apart: 9 of 64 lanes run, 7 wait, the pool is rather full."""
+    records = [
+        Record(
+            n, "throughput", {"running": 9, "waiting": 7, "kv_usage": 0.97}, f"2026-11-30T20:00:{2 * n:02d}",
+            text=f"report {n}",
+        )
+        for n in range(first, first + count)
+    ]  # fmt: skip
+    return LogRecords(1, tuple(records))
+
+
+def judged(*totals: int) -> Ceiling | None:
+    """The verdict after a queue during which the preemption counter stood at these values."""
+    diagnosis = Diagnosis(engines.engine("vllm"))
+    diagnosis.begin(1)
+    diagnosis.see(CapacityRead(1, Capacity(lanes=64, kv_pool_tokens=1024), ()))
+    diagnosis.see(queue(1, 2))
+    for total in totals:
+        diagnosis.metrics({"total_preemptions": total, "running": 9, "waiting": 7, "kv_usage": 0.97})
+    diagnosis.see(queue(3, 2))
+    return diagnosis.news()
+
+
+def test_preemptions_that_only_the_counter_tells_prove_an_overfilled_pool() -> None:
+    found = judged(3, 8, 8, 11)
+    assert found is not None
+    assert (found.verdict, found.confidence) == ("kv_pool", "high")
+    assert "2 times requests were put back" in found.sentence
+    assert any("5 requests preempted" in e.text for e in found.evidence)
+
+
+def test_a_counter_that_stands_still_proves_nothing() -> None:
+    found = judged(7, 7)
+    assert found is not None
+    assert "put back" not in found.sentence
+
+
+def test_another_start_begins_to_count_anew() -> None:
+    diagnosis = Diagnosis(engines.engine("vllm"))
+    diagnosis.begin(1)
+    diagnosis.metrics({"total_preemptions": 9})
+    diagnosis.begin(2)
+    diagnosis.metrics({"total_preemptions": 0})
+    assert diagnosis.news() is None
