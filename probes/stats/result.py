@@ -59,12 +59,7 @@ def judge_sweep(
     able = [d for d in measured if d not in barred]
     picks = _picks(cells, losses, seen, able)
     verdict, decision = decide(cells, able, seen, mix=mix, incumbent=incumbent, floor_sd=floor_sd)
-    if picks["median"] != picks["mean"]:
-        found["MEAN_MEDIAN_DISAGREE"] = [f"the mean says {picks['mean']}, the median {picks['median']}"]
-    if set(unverified) & set(measured):
-        found["CONFIG_UNVERIFIED"] = [f"depth {d} cannot win" for d in sorted(set(unverified) & set(measured))]
-    if decision and (decision["route"] == "speeds" or decision["incoherent"]) and (odd := incoherent(cells)):
-        found["INCOHERENT"] = odd
+    found |= _flags_of_choice(cells, picks, decision, sorted(set(unverified) & set(measured)))
     about = {"run": run, "engine": engine, "simulated": simulated, "depths": order, "categories": list(categories)}
     return {
         "kind": "result",
@@ -133,6 +128,23 @@ def _flags(
         found["NON_IDENTICAL_GREEDY"] = [f"prompt {p}: the text differs between depths" for p in between]
         found["NON_REPRODUCIBLE"] = [f"prompt {p}: the text differs between repeats at one depth" for p in within]
     return {k: v for k, v in found.items() if v}
+
+
+def _flags_of_choice(
+    cells: Sequence[Cell],
+    picks: Mapping[str, int | None],
+    decision: Mapping[str, Any] | None,
+    unverified: Sequence[int],
+) -> dict[str, list[str]]:
+    """Guards that look at what was chosen, or could not be."""
+    found = {}
+    if picks["median"] != picks["mean"]:
+        found["MEAN_MEDIAN_DISAGREE"] = [f"the mean says {picks['mean']}, the median {picks['median']}"]
+    if unverified:
+        found["CONFIG_UNVERIFIED"] = [f"depth {d} cannot win" for d in unverified]
+    if decision and (decision["route"] == "speeds" or decision["incoherent"]) and (odd := incoherent(cells)):
+        found["INCOHERENT"] = odd
+    return found
 
 
 def _state(cell: Cell, found: Mapping[str, Sequence[str]], verdict: str) -> str:
