@@ -33,7 +33,7 @@ def screen(reading: Reading, width: int = 100) -> str:
     """The whole reading on one screen, ending without a newline."""
     if reading.engine is None:
         return "\n".join(_unknown_engine(reading, width))
-    parts = [_head(reading)]
+    parts = textwrap.wrap(_head(reading), width, subsequent_indent="  ")
     parts += _block("Ran", _ran(reading), width)
     parts += _block("Capacity", _capacity(reading), width)
     parts += _block("Ceiling", _ceiling(reading.ceiling), width)
@@ -51,9 +51,7 @@ def brief(reading: Reading, width: int = 100) -> str:
     first = reading.capacity.explain[:1]
     lines = [_head(reading), f"  {reading.ceiling.verdict} ({reading.ceiling.confidence}): {reading.ceiling.sentence}"]
     lines += [f"  {clean(text)}" for text in first]
-    return "\n".join(textwrap.shorten(line, width, placeholder="…", break_on_hyphens=False)
-                     if not line.startswith("  ") else "  " + textwrap.shorten(line, width - 2, placeholder="…")
-                     for line in lines)  # fmt: skip
+    return "\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in lines)
 
 
 def event_line(record: Record) -> str:
@@ -200,7 +198,7 @@ def _trouble(story: Story, most: int = 8) -> list[str]:
 
 
 def _weight(item: Trouble) -> tuple[int, int]:
-    order = ("oom", "crash", "error", "retract", "preempt", "reject")
+    order = ("oom", "crash", "error", "exit", "retract", "preempt", "reject")
     return (0 if item.hint else 1) * 10 + order.index(item.kind), -item.count
 
 

@@ -11,8 +11,9 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 from probes import engines
 from probes.engines import Engine, LogReader
@@ -87,10 +88,10 @@ def _looks_like_log(name: str) -> bool:
 
 
 @contextmanager
-def opened(path: Path | None) -> Iterator[IO[bytes]]:
+def opened(path: Path | None) -> Iterator[BufferedIOBase]:
     """The log's bytes, unpacked when it is gzip (told by its first bytes). None: standard input."""
     if path is None:
-        yield sys.stdin.buffer
+        yield cast("BufferedIOBase", sys.stdin.buffer)
         return
     try:
         with path.open("rb") as raw:
@@ -100,7 +101,7 @@ def opened(path: Path | None) -> Iterator[IO[bytes]]:
                 yield raw
                 return
             with gzip.GzipFile(fileobj=raw) as unpacked:
-                yield unpacked  # type: ignore[misc]  # has what is used of IO[bytes]
+                yield unpacked
     except (IsADirectoryError, PermissionError, FileNotFoundError) as problem:
         raise Unreadable(f"{path}: {problem.strerror}") from problem
 
@@ -273,10 +274,10 @@ def read(
     return log.reading()
 
 
-def _chunk(stream: IO[bytes], log: Log) -> bytes:
-    """The next bytes; a damaged archive ends where it breaks, with a warning."""
+def _chunk(stream: BufferedIOBase, log: Log) -> bytes:
+    """The next bytes that are there; a damaged archive ends where it breaks, with a warning."""
     try:
-        return stream.read(CHUNK)
+        return stream.read1(CHUNK)
     except (EOFError, zlib.error, gzip.BadGzipFile) as problem:
         log.notes.append(Warn(0, f"the archive is damaged and was read up to there ({problem})"))
         return b""

@@ -188,7 +188,7 @@ class Story:
         if (rate := get("accept_rate")) is not None:
             one.rate, one.rates = float(rate), 1
         drafted, accepted = get("drafted"), get("accepted")
-        if drafted is not None and accepted is not None:
+        if drafted is not None and accepted is not None and 0 <= accepted <= drafted:
             one.drafted, one.accepted = int(drafted), int(accepted)
         if self.acceptance and self.acceptance[-1].n < self._size:
             self.acceptance[-1].take(one)

@@ -61,12 +61,15 @@ class Reader:
         if self._held is not None:
             found.append(self._held)
             self._held = None
-        if text[:1] == "{" and jsonl.MARK in text:
-            self._json(line, text, found)
-            return found
-        for piece in unwrap(text):
-            for message in lines(piece):
-                self._message(line, message, found)
+        try:
+            if text[:1] == "{" and jsonl.MARK in text:
+                self._json(line, text, found)
+                return found
+            for piece in unwrap(text):
+                for message in lines(piece):
+                    self._message(line, message, found)
+        except (OverflowError, ValueError):  # a number of hundreds of digits: the line is damaged
+            self._clip(line, text)
         return found
 
     def close(self) -> list[Record]:

@@ -14,6 +14,8 @@ from probes.engines import _vllm_args as args
 from probes.engines._vllm_text import Piece
 from probes.events import Capacity, Kind, Warn
 
+BEYOND = 1 << 60
+"""No memory has so many bytes: a damaged line."""
 GIB = 2**30
 Found = tuple[Kind, dict[str, Any]]
 
@@ -81,6 +83,8 @@ class Start:
         self._bytes: dict[str, int] = {}
 
     def _set(self, name: str, value: Any, line: int) -> None:
+        if isinstance(value, int) and value > BEYOND:
+            raise OverflowError(name)
         self.facts[name] = value
         self.lines[name] = line
 

@@ -142,8 +142,11 @@ class Reader:
             if end > 0 and len(text) - end < 20 and "] " not in text:
                 return ()
         out: list[Record] = []
-        for piece in pieces(text):
-            out.extend(self._take(line, piece))
+        try:
+            for piece in pieces(text):
+                out.extend(self._take(line, piece))
+        except (OverflowError, ValueError):  # a number of hundreds of digits: the line is damaged
+            out.extend(self._clip(line))
         return out
 
     def close(self) -> Sequence[Record]:

@@ -22,6 +22,7 @@ TIGHT = 0.6
 KEEP = 4
 """Records kept of each kind of sign, as evidence to show."""
 
+BEYOND = 1e15
 Kept = tuple[int, str]
 
 
@@ -70,7 +71,9 @@ class Span:
     total: float = 0.0
 
     def add(self, value: float) -> None:
-        """Take one more value."""
+        """Take one more value; one beyond any server's reach counts as that much."""
+        if value > BEYOND:  # noqa: PLR1730  (min() costs three times as much, and this runs per report)
+            value = BEYOND
         if self.n:
             if value > self.last:
                 self.rises += 1
@@ -248,7 +251,7 @@ def _pools(window: Window, record: Record, capacity: Capacity) -> None:
         if slots is not None and each is not None and slots - used < each:
             window.state_short += 1
             window.keep("state", record)
-        if running := get("running"):
+        if (running := get("running")) and used < BEYOND:
             window.held.add(used / running)
 
 
