@@ -18,7 +18,7 @@ CONTEXT = "3 active + 2 cached device states | host 8 states, 8.00 GiB KV | priv
 NINFER = (
     f"{D}00.000  INFO  starting engine\n"
     f"{D}05.000  INFO  engine ready | total 5.0s | weights 18.9 GiB\n"
-    f"{D}05.000  INFO  capacity | KV 192,000 tokens, int8, explicit | pages 3,000/9,000 | runtime 7.6 GiB | free 3 GiB\n"
+    f"{D}05.000  INFO  capacity | KV 192,000 tokens, int8, explicit | pages 3,000/9,000 | runtime 7 GiB | free 3 GiB\n"
     f"{D}05.000  INFO  context cache | {CONTEXT}\n"
     f"{D}05.400  INFO  listening on http://127.0.0.1:8080 | model m | auth disabled\n"
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
+import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -109,15 +110,22 @@ def _follow(paths: list[Path | None], engine: str | None, *, as_json: bool) -> N
     if engine:
         log.choose(engine)
     follower = Follower(path)
-    with contextlib.suppress(KeyboardInterrupt):
-        while True:
-            lines = follower.read()
-            if lines:
-                log.feed(lines)
-            if not follower.behind:
-                log.pause()
-                shown.verdict(log)
-                time.sleep(POLL_S)
+    stop = threading.Event()
+
+    def interrupted(_number: int, _frame: object) -> None:
+        # Not an exception: it would tear a line that is being read. A second one ends at once.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop.set()
+
+    signal.signal(signal.SIGINT, interrupted)
+    while not stop.is_set():
+        lines = follower.read()
+        if lines:
+            log.feed(lines)
+        if not follower.behind:
+            log.pause()
+            shown.verdict(log)
+            stop.wait(POLL_S)
     log.feed(follower.close())
     log.close()
     reading = log.reading()
