@@ -293,13 +293,14 @@ def guesses(fingerprint: Mapping[str, Any]) -> list[str]:
     """What in a fingerprint rests on a name or on part of a file, in words."""
     found = []
     parts: list[tuple[str, Any]] = [("model", fingerprint.get("model"))]
-    parts += [(k, v) for k, v in (fingerprint.get("files") or {}).items()]
+    files = fingerprint.get("files")
+    parts += list(files.items()) if isinstance(files, Mapping) else []
     for name, part in parts:
-        how = (part or {}).get("how")
+        how = part.get("how") if isinstance(part, Mapping) else None
         if how and how != "the whole file":
             found.append(f"{name} {part.get('name')}: known {how}" if "name" in how else f"{name}: hashed {how}")
     binary = fingerprint.get("binary") or {}
-    if not binary.get("version") and (binary.get("script") or not binary.get("sha256")):
+    if isinstance(binary, Mapping) and not binary.get("version") and (binary.get("script") or not binary.get("sha256")):
         found.append(f"program {binary.get('name')}: its version is not known")
     return found
 
