@@ -10,7 +10,7 @@ from probes.events import Record, RequestDone
 
 
 def enrich(requests: Sequence[RequestDone], records: Iterable[Record]) -> list[RequestDone]:
-    """The requests that gain acceptance by position, or counted steps, from request records of the same server.
+    """The requests that gain acceptance by position from request records of the same server.
 
     A record belongs to a request when drafted, accepted and output tokens are equal. Where several have the same
     three, there must be as many records as requests and all of them must say the same; else all keep what they had.
@@ -27,7 +27,18 @@ def enrich(requests: Sequence[RequestDone], records: Iterable[Record]) -> list[R
         matches = by_key.get(key, [])
         told = {tuple(m.fields["per_position"]) for m in matches}
         if r.per_position is None and len(told) == 1 and len(matches) == claims[key]:
-            counted = matches[0].fields.get("steps")
-            steps = r.steps or (counted if isinstance(counted, int) else None)
-            found.append(replace(r, per_position=next(iter(told)), steps=steps))
+            found.append(replace(r, per_position=of_all_steps(next(iter(told)), r)))
     return found
+
+
+def of_all_steps(shares: Sequence[float], request: RequestDone) -> tuple[float, ...]:
+    """Acceptance by position over all steps, from shares of the steps that drafted.
+
+    A speculator that finds nothing to draft takes plain steps, which logs leave out of such shares; over all steps
+    they sum to accepted / steps, the accept length less one. Without tokens the shares are left as they are.
+    """
+    if not request.accepted or not request.completion_tokens or not sum(shares):
+        return tuple(shares)
+    steps = request.completion_tokens - 1 - request.accepted
+    scale = request.accepted / steps / sum(shares) if steps > 0 else 1.0
+    return tuple(min(1.0, share * min(scale, 1.0)) for share in shares)

@@ -18,7 +18,14 @@ def record(drafted: int, accepted: int, per: tuple[float, ...], tokens: int = 50
 def test_equal_counters_join() -> None:
     got = enrich([request("a", 80, 30), request("b", 76, 31)], [record(76, 31, (0.9, 0.5)), record(80, 30, (0.8, 0.4))])
     assert {r.id: r.per_position for r in got} == {"a": (0.8, 0.4), "b": (0.9, 0.5)}
-    assert [r.steps for r in got] == [20, 20]
+    assert [r.steps for r in got] == [None, None], "a log counts the steps that drafted, not all of them"
+
+
+def test_plain_steps_count_too() -> None:
+    """49 decode tokens, 9 of them accepted drafts: 40 steps, of which the log saw only the 10 that drafted."""
+    (got,) = enrich([request("a", 40, 9)], [record(40, 9, (0.6, 0.3))])
+    assert got.per_position is not None
+    assert abs(sum(got.per_position) - 9 / 40) < 1e-9
 
 
 def test_no_guess_where_two_could_be_meant() -> None:
