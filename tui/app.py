@@ -68,7 +68,7 @@ class Draftdial(App[str | None]):
         self.session = Session()
         self._shown: tuple[int, str | None] = (-1, None)
         self._beat = 0
-        self._closing = False
+        self._leaving = False
 
     def on_mount(self) -> None:
         """The first screen; then, after it is painted, the feed."""
@@ -133,8 +133,8 @@ class Draftdial(App[str | None]):
         live.action_do("quit") if live else self._quit(Quit())
 
     def _quit(self, intent: Quit) -> None:
-        if not self._closing:
-            self._closing = True
+        if not self._leaving:
+            self._leaving = True
             self.run_worker(self._end(intent.leave))
 
     async def _end(self, leave: bool) -> None:

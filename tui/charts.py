@@ -17,6 +17,7 @@ COLOURS = ("#56B4E9", "#E69F00", "#009E73", "#CC79A7", "#F0E442", "#D55E00", "#0
 """Okabe and Ito's palette, told apart with any of the common colour-vision deficiencies; brightest on black first."""
 LEAST_WIDTH, LEAST_HEIGHT = 16, 4
 HUGE = 1e15
+SPARE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +41,9 @@ class Axis:
 def letters(names: Sequence[str]) -> dict[str, str]:
     """A letter of its own for each name: its first one that is still free, else a digit or a sign."""
     found: dict[str, str] = {}
-    spare = iter("0123456789abcdefghijklmnopqrstuvwxyz@#%&*+")
     for name in names:
         own = [c for c in name.upper() if c.isascii() and c.isalnum()]
-        found[name] = next((c for c in [*own, *spare] if c not in found.values()), "?")
+        found[name] = next((c for c in [*own, *SPARE] if c not in found.values()), "?")
     return found
 
 
@@ -100,7 +100,7 @@ def _plotted(series: Sequence[Series], axis: Axis, width: int, height: int) -> T
     steps = [low + (high - low) * i / (count - 1) for i in range(count)]
     figure.ruler(1, 0).lim(low, high)
     figure.ruler(1, 0).ticks(steps, [_tick(v, high - low) for v in steps])
-    built = Text.from_ansi(figure.build().string())
+    built = Text.from_ansi(figure.build().string().rstrip("\n"))
     built.no_wrap = True
     return built
 

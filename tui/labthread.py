@@ -8,7 +8,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from probes.events import Event, Notice
+from probes.events import Event, Notice, RequestDone
 from probes.recipe import Recipe, Refused
 from probes.store import Run
 from tui.messages import Apply, Cancel, Intent, Pause, Probe, StopServer, Sweep
@@ -37,6 +37,9 @@ class LabThread:
         self._up = threading.Event()
         self._over: asyncio.Event | None = None
         self._leave = False
+        self._early: deque[Intent] = deque()
+        """What was asked before the lab was open."""
+        self._done = 0
         self._blocks = 0
         """Blocks of the sweep that are complete."""
 
@@ -49,14 +52,19 @@ class LabThread:
         found: list[Event] = []
         while self._events:
             found.append(self._events.popleft())
+        self._done += sum(isinstance(e, RequestDone) for e in found)
+        if self.doing and self.doing.startswith("probing"):
+            count = len(self._recipe.workload.categories) * self._recipe.workload.prompts_per_category
+            self.doing = f"{self.doing.partition(':')[0]}: {self._done} of {count} requests · x ends it"
         return found
 
     def ask(self, intent: Intent) -> None:
         """Have an intent carried out; returns at once."""
-        self._up.wait(10.0)
-        if self._loop is None or self._lab is None or self._loop.is_closed():
-            return
-        asyncio.run_coroutine_threadsafe(self._carry_out(self._lab, intent), self._loop)
+        loop, lab = self._loop, self._lab
+        if loop is None or lab is None:
+            self._early.append(intent)
+        elif not loop.is_closed():
+            asyncio.run_coroutine_threadsafe(self._carry_out(lab, intent), loop)
 
     def close(self, *, leave: bool = False) -> None:
         """End everything and wait for it; with `leave` a ready server stays. Blocks: call it off the screen's loop."""
@@ -88,6 +96,7 @@ class LabThread:
         await lab.open()
         self._lab = lab
         self._up.set()
+        first = [asyncio.create_task(self._carry_out(lab, self._early.popleft())) for _ in range(len(self._early))]
         try:
             await self._over.wait()
         finally:
@@ -95,6 +104,7 @@ class LabThread:
             if self._leave and server.state == "ready" and server.now is not None:
                 self.left = attach(server.pid, server.now.url, self.run, self._recipe)
             await lab.close(leave=self._leave)
+            await asyncio.gather(*first, return_exceptions=True)
 
     async def _carry_out(self, lab: Lab, intent: Intent) -> None:
         verbs: dict[type, Any] = {
@@ -116,7 +126,7 @@ class LabThread:
         await lab.apply(intent.depth, intent.settings)
 
     async def _probe(self, lab: Lab, intent: Probe) -> None:  # noqa: ARG002  (one shape for all verbs)
-        self.doing = f"probing depth {lab.bench.depth}"
+        self._done, self.doing = 0, f"probing depth {lab.bench.depth}"
         await lab.probe()
 
     async def _sweep(self, lab: Lab, intent: Sweep) -> None:  # noqa: ARG002

@@ -17,9 +17,10 @@ PRESET = "llamacpp-smollm2-ngram"
 @click.command()
 def command() -> None:
     """The live screen on a real llama-server with a small real model; needs no GPU."""
-    from tui.commands.live import opened, show
+    from tui.commands.live import need_terminal, opened, show
 
     with common.refusing():
+        need_terminal()
         show(opened(able(presets.load(PRESET))))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,6 @@ from probes import preset as presets
 from probes import store
 from probes.commands import _common as common
 from probes.recipe import Recipe, Refused
-from probes.yamlnode import nearest
 from tui.messages import Open, OpenRun
 
 if TYPE_CHECKING:
@@ -25,11 +25,14 @@ if TYPE_CHECKING:
 def command(preset: str, settings: tuple[str, ...]) -> None:
     """The live screen on PRESET, a name or a path."""
     with common.refusing():
-        show(opened(recipe(preset, settings)))
+        what = recipe(preset, settings)
+        need_terminal()
+        show(opened(what))
 
 
 def pick() -> None:
     """The picker, then the live screen."""
+    need_terminal()
     show(rows())
 
 
@@ -50,7 +53,10 @@ def recipe(name: str, settings: tuple[str, ...] = ()) -> Recipe:
 def _nearest(name: str) -> str:
     from tui.__main__ import draftdial
 
-    return f"commands: {nearest(name, draftdial.table)}; presets: {nearest(name, presets.listing())}"
+    kinds = {"command": list(draftdial.table), "preset": list(presets.listing())}
+    close = {kind: difflib.get_close_matches(name, names, n=1, cutoff=0.3) for kind, names in kinds.items()}
+    near = [f"the nearest {kind} is {found[0]}" for kind, found in close.items() if found]
+    return ", ".join(near) or "draftdial --help lists commands, draftdial presets lists presets"
 
 
 def opened(what: Recipe) -> Feed:
@@ -80,10 +86,14 @@ def rows() -> list[tuple[str, str, str | None]]:
     return found
 
 
-def show(first: Any) -> None:
-    """Run the screen to its end."""
+def need_terminal() -> None:
+    """One line and out where nothing can be shown, before anything is made."""
     if not sys.stdin.isatty() or not sys.stdout.isatty():
         common.fail("the screen needs a terminal; draftdial sweep works without one")
+
+
+def show(first: Any) -> None:
+    """Run the screen to its end."""
     from tui.app import Draftdial
 
     said = Draftdial(opener, first).run()

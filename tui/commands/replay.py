@@ -12,8 +12,10 @@ from probes.commands import _common as common
 @click.argument("run")
 def command(run: str) -> None:
     """The live screen on RUN, a name from the store or a path."""
-    from tui.commands.live import show
+    from tui.commands.live import need_terminal, show
     from tui.replay import Replay
 
     with common.refusing():
-        show(Replay(store.find(run)))
+        past = Replay(store.find(run))
+        need_terminal()
+        show(past)

@@ -42,27 +42,35 @@ def mean(cell: Mapping[str, Any], key: str) -> float | None:
 Value = Callable[[Mapping[str, Any]], float | None]
 
 
-def chart(frame: Frame, value: Value, width: int, height: int, *, spec: str, top: float | None = None) -> Text:
-    """One figure by depth and category: the chart, and under it the numbers at one depth in words."""
-    names = categories(frame)
-    steps = depths(frame)
+def plot(
+    frame: Frame, value: Value, width: int, height: int, top: float | None = None, none: str = "nothing measured yet"
+) -> Text:
+    """One figure by depth and category, as a chart alone. Depths stand side by side as they do on the dial."""
+    names, steps = categories(frame), depths(frame)
     place = {d: float(i) for i, d in enumerate(steps)}
     marks, inks = letters(names), colours(names)
+    points: dict[str, list[tuple[float, float]]] = {n: [] for n in names}
+    for cell in cells(frame):
+        known = value(cell)
+        if known is not None and cell["category"] in points:
+            points[cell["category"]].append((place[int(cell["depth"])], known))
+    series = tuple(Series(n, marks[n], inks[n], tuple(points[n])) for n in names)
+    if not any(points.values()):
+        return Text(none, style="dim")
+    return draw(series, Axis(tuple((place[d], str(d)) for d in steps), top), width, height)
+
+
+Words = Callable[[Mapping[str, Any]], str]
+
+
+def chart(frame: Frame, value: Value, words: Words, width: int, height: int, **more: Any) -> Text:
+    """One figure by depth and category: the chart, and under it the figures at one depth, spelled out by `words`."""
     grid = {(c["category"], int(c["depth"])): c for c in cells(frame)}
-    series = tuple(
-        Series(
-            n,
-            marks[n],
-            inks[n],
-            tuple((place[d], v) for d in steps if (c := grid.get((n, d))) and (v := value(c)) is not None),
-        )
-        for n in names
-    )
-    at = focus(frame, {d for s in series for x, _ in s.points for d in steps if place[d] == x})
-    legend = _legend(names, marks, inks, grid, at, value, spec, width)
-    rows = height - len(legend)
-    axis = Axis(tuple((place[d], str(d)) for d in steps), top)
-    return ink.lines([draw(series, axis, width, rows), *legend] if rows > 0 else legend)
+    at = focus(frame, {depth for (_, depth), cell in grid.items() if value(cell) is not None})
+    row = {name: cell for (name, depth), cell in grid.items() if depth == at}
+    legend = _legend(categories(frame), row, at, words, width)
+    drawn = [plot(frame, value, width, height - len(legend), **more)] if height > len(legend) else []
+    return ink.lines([*drawn, *legend])
 
 
 def focus(frame: Frame, known: set[int]) -> int | None:
@@ -76,23 +84,21 @@ def focus(frame: Frame, known: set[int]) -> int | None:
 
 
 def _legend(
-    names: Sequence[str], marks: Mapping[str, str], inks: Mapping[str, str],
-    grid: Mapping[tuple[str, int], Mapping[str, Any]], at: int | None, value: Value, spec: str, width: int,
-) -> list[Text]:  # fmt: skip
-    """Letter, name and figure of each category at one depth; a figure that is not settled is dim and shows its n."""
-    head = "" if at is None else f"at {at}: "
-    parts: list[Text] = []
-    for name in names:
-        cell = grid.get((name, at)) if at is not None else None
-        part = Text(f"{marks[name]} {ink.safe(name, 20)}", style=inks[name])
-        if cell is not None:
-            settled = cell.get("state") in SETTLED
-            part.append(f" {ink.figure(value(cell), spec)}", style="bold" if settled else "dim")
-            if not settled:
-                part.append(f" n={cell.get('n', 0)}", style="dim")
-        parts.append(part)
+    names: Sequence[str], row: Mapping[str, Mapping[str, Any]], at: int | None, words: Words, width: int
+) -> list[Text]:
+    """Letter, name and figure of each category at one depth; what is not settled is dim, with its n."""
+    marks, inks = letters(names), colours(names)
+    counts = {int(c.get("n", 0)) for c in row.values()}
+    same = f" n={counts.pop()}" if len(counts) == 1 else ""
+    head = "" if at is None else f"at {at}{same}: "
     out, line = [], Text(head, style="dim")
-    for part in parts:
+    for name in names:
+        part = Text(f"{marks[name]} {ink.safe(name, 20)}", style=inks[name])
+        if cell := row.get(name):
+            settled = cell.get("state") in SETTLED
+            part.append(f" {words(cell)}", style="bold default" if settled else "dim default")
+            if not settled and not same:
+                part.append(f" n={cell.get('n', 0)}", style="dim default")
         if line.cell_len + part.cell_len > width and line.cell_len > len(head):
             out.append(line)
             line = Text(" " * len(head))

@@ -15,9 +15,8 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     out = [verdict(frame)]
     if frame.capacity is not None:
         out += [Text(ink.safe(t)) for t in frame.capacity.explain]
-    out += [
-        Text(f"! {ink.safe(w.text)}" + (f" (line {w.line})" if w.line else ""), style=ink.WARN) for w in frame.warnings
-    ]
+    told = dict.fromkeys(f"! {ink.safe(w.text)}" + (f" (line {w.line})" if w.line else "") for w in frame.warnings)
+    out += [Text(line, style=ink.WARN) for line in told]
     if len(out) == 1 and frame.capacity is None:
         out.append(Text("the server has not said what it can hold", style="dim"))
     for line in out:

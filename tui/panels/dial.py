@@ -5,4 +5,4 @@ from __future__ import annotations
 from tui.panels import Panel
 from tui.widgets.dial import Dial
 
-PANEL = Panel("dial", "dial", "turn", 1, 10, lambda recipe: Dial("dial", "Dial", recipe), always=True)
+PANEL = Panel("dial", "dial", "turn", 1, 9, lambda recipe: Dial("dial", "Dial", recipe), always=True)

@@ -45,16 +45,23 @@ def _rows(text: Text, width: int) -> int:
 
 
 def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
+    """The verdict in a word, then its sentence; the word is not said twice."""
     verdict = result.get("verdict") or {}
-    state = str(verdict.get("state") or "—")
-    text = Text(state.replace("_", " ").lower(), style=f"bold {ink.GOOD}" if state in FIRM else f"bold {ink.WARN}")
+    state = str(verdict.get("state") or ink.NONE)
+    sentence = ink.safe(verdict.get("sentence") or "")
+    text = Text(state.replace("_", " "), style=f"bold {ink.GOOD}" if state in FIRM else f"bold {ink.WARN}")
     if verdict.get("depth") is not None:
-        text.append(f" depth {verdict['depth']}", style="bold")
+        text.append(f" {verdict['depth']}")
     if result.get("simulated") or (frame.run and frame.run.simulated):
         text.append(" SIMULATED", style=f"bold {ink.WARN}")
-    if needs := verdict.get("needs_requests"):
-        text.append(f" · about {needs} more requests")
-    return text.append(f" · {ink.safe(verdict.get('sentence') or '')}")
+    needs = verdict.get("needs_requests")
+    if needs and str(needs) not in sentence:
+        text.append(f" · about {needs} more requests", style="not bold default")
+    word = state.replace("_", " ").casefold()
+    if sentence.casefold().startswith(word):
+        sentence = sentence[len(word) :].lstrip(" :.,")
+        sentence = sentence[:1].upper() + sentence[1:]
+    return text.append(f" · {sentence}" if sentence else "", style="not bold default")
 
 
 def _table(result: Mapping[str, Any], regret: Mapping[str, Any], names: list[str], width: int) -> list[Text]:
@@ -71,7 +78,8 @@ def _table(result: Mapping[str, Any], regret: Mapping[str, Any], names: list[str
             line.append(f"{_loss(row.get(name)):>{column}} ", style=_style(row.get(name), firm=firm))
         line.append(f"{ink.figure(row.get('worst'), '.1%'):>7}", style="" if firm else "dim")
         picks = [rule for rule, _ in RULES if (result.get("picks") or {}).get(rule) == int(depth)]
-        out.append(line.append(f" ← {', '.join(picks)}" if picks else "", style="bold"))
+        told = "all three" if len(picks) == len(RULES) else ", ".join(picks)
+        out.append(line.append(f" ← {told}" if told else "", style="bold"))
     for line in out:
         line.truncate(width, overflow="ellipsis")
     return out

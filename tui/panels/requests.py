@@ -43,4 +43,4 @@ def _line(r: RequestDone) -> Text:
 
 
 USES = ("recent", "in_flight")
-PANEL = Panel("requests", "requests", "tell", 2, 13, lambda _: Drawn("requests", "Last requests", USES, draw))
+PANEL = Panel("requests", "requests", "tell", 2, 12, lambda _: Drawn("requests", "Last requests", USES, draw))

@@ -70,4 +70,4 @@ def proof(frame: Frame) -> Text:
 
 
 USES = ("server", "boots", "flags")
-PANEL = Panel("server", "server", "turn", 2, 7, lambda _: Drawn("server", "Server", USES, draw))
+PANEL = Panel("server", "server", "turn", 2, 6, lambda _: Drawn("server", "Server", USES, draw))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any, ClassVar
 
+from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
@@ -26,10 +27,23 @@ from tui.widgets.log import Log
 from tui.widgets.prompt import Answer, Prompt
 
 
+class Body(Container):
+    """Where the panels stand; they are placed again whenever its size changes."""
+
+    def on_resize(self, event: events.Resize) -> None:  # noqa: ARG002  (the size is asked for where it's used)
+        """Place the panels for the new size."""
+        if isinstance(self.screen, Live):
+            self.screen.place()
+
+
 class Live(Screen[None]):
     """Draws frames; posts what a person asks for. `past`: a run of the store, where nothing can be asked."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in KEYS]
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *[key.binding() for key in KEYS],
+        Binding("tab", "do('next')", show=False),
+        Binding("shift+tab", "do('back')", show=False),
+    ]
 
     def __init__(self, recipe: Recipe | None, path: str = "", *, past: bool = False) -> None:
         super().__init__()
@@ -48,7 +62,7 @@ class Live(Screen[None]):
     def compose(self) -> ComposeResult:
         """A header, the panels, two lines that tell, the keys."""
         yield Line("header")
-        with Container(id="body"):
+        with Body(id="body"):
             yield from self._widgets.values()
             yield Line("tabs")
         yield Line("plan")
@@ -85,6 +99,7 @@ class Live(Screen[None]):
     def show(self, frame: Frame, doing: str | None = None) -> None:
         """Draw this moment."""
         self.frame, self.doing = frame, doing
+        self.dial.busy(doing)
         for widget in self._widgets.values():
             widget.show(frame)
         self.tick()
@@ -97,9 +112,8 @@ class Live(Screen[None]):
         wide = layout.is_wide(*self.size)
         for name, text in zip(("plan", "notice"), rows if wide else (None, rows[0] or rows[1]), strict=True):
             line = self.query_one(f"#{name}", Line)
-            line.display = text is not None
-            if text is not None:
-                line.put(text)
+            line.display = wide or name == "notice"
+            line.put(text or Text())
 
     def say(self, text: str) -> None:
         """One line to the person, about a key just pressed; it stays until the next key."""
@@ -132,11 +146,6 @@ class Live(Screen[None]):
         self.query_one(Prompt).ask(label, start, answer, done)
 
     # ------------------------------------------------------------------------------------------------ panels
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Place the panels for the new size."""
-        del event
-        self.call_after_refresh(self.place)
 
     def place(self) -> None:
         """Give each panel its area, or hide it."""

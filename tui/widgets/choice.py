@@ -27,6 +27,7 @@ class Chosen:
         self.wanted = Choice(recipe.dial.start, dict(recipe.settings))
         self.asked: Choice | None = None
         self.good: Choice | None = None
+        self._restart: int | None = None
         self.row = 0
         """0 is the dial; then the knobs."""
 
@@ -88,12 +89,15 @@ class Chosen:
                 out.append(f"{name} {'its default' if before is None else before} → {after}")
         return out
 
-    def server(self, server: ServerChanged | None) -> None:
-        """Learn from the server: what it runs with is what was asked; a sweep moves the depth by itself."""
+    def server(self, server: ServerChanged | None, good: ServerChanged | None) -> None:
+        """Learn from the server: what it runs with is what was asked; a sweep moves the depth by itself.
+
+        `good` is the last state in which it was ready.
+        """
         if server is None or server.state not in {"starting", "loading", "ready", "failed"}:
             return
         knobs = self.asked.knobs if self.asked is not None else self.wanted.knobs
+        if good is not None and good.restart != self._restart:
+            self._restart, self.good = good.restart, Choice(good.depth, knobs)
         if self.asked is None or server.depth != self.asked.depth:
             self.asked = Choice(server.depth, knobs)
-        if server.state == "ready":
-            self.good = self.asked

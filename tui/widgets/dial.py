@@ -26,12 +26,19 @@ class Dial(Widget, can_focus=True):
         self.chosen = Chosen(recipe) if recipe is not None else None
         self.refused: str | None = None
         """Why the last step or value was refused."""
+        self._doing: str | None = None
         self._frame = Frame()
+
+    def busy(self, doing: str | None) -> None:
+        """What the lab does now: while it does, enter would do nothing."""
+        if doing != self._doing:
+            self._doing = doing
+            self.refresh()
 
     def show(self, frame: Frame) -> None:
         """Take a new frame."""
         if frame.server is not self._frame.server and self.chosen is not None:
-            self.chosen.server(frame.server)
+            self.chosen.server(frame.server, frame.last_good)
         same = all(getattr(frame, n) is getattr(self._frame, n) for n in ("server", "boots", "run", "flags"))
         self._frame = frame
         if not same:
@@ -120,6 +127,8 @@ class Dial(Widget, can_focus=True):
             return [Text(f"enter starts depth {chosen.wanted.depth}{cost}", style=ink.HOT)]
         if server.state in {"starting", "loading", "draining"}:
             return [Text(f"{server.state} {ink.span(server.elapsed_s)}{cost}", style=ink.WARN)]
+        if self._doing:
+            return [Text(ink.safe(self._doing), style=ink.WARN)]
         if not changes:
             return [Text("in force: nothing to apply", style="dim")]
         plural = "s" if len(changes) > 1 else ""
@@ -140,6 +149,8 @@ class Dial(Widget, can_focus=True):
 
 def window(parts: list[Text], at: int, width: int) -> Text:
     """As many of the parts as fit, the one at `at` always among them; … where there are more."""
+    if sum(p.cell_len + 1 for p in parts) - 1 <= width:
+        return Text(" ").join(parts)
     first = last = at
     used = parts[at].cell_len
     while True:

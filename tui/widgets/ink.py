@@ -100,3 +100,14 @@ def strip(values: Iterable[float | None], width: int, top: float | None = None) 
 def lines(parts: Iterable[Text | str]) -> Text:
     """Lines one under another."""
     return Text("\n").join(p if isinstance(p, Text) else Text(p) for p in parts)
+
+
+def beside(left: Text, right: Text, width: int) -> Text:
+    """Two texts side by side, the left one in `width` cells."""
+    lefts, rights = left.split("\n"), right.split("\n")
+    out = []
+    for i in range(max(len(lefts), len(rights))):
+        line = lefts[i].copy() if i < len(lefts) else Text()
+        line.truncate(width, pad=True)
+        out.append(line.append(" ").append_text(rights[i] if i < len(rights) else Text()))
+    return lines(out)

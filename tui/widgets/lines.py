@@ -35,32 +35,46 @@ class Line(Widget):
 
 
 def header(frame: Frame, now: float, width: int, *, past: bool = False) -> Text:
-    """What runs on what, and how it is. `now` is `time.time()`."""
+    """What runs on what, and how it is; on a narrow screen the details go first. `now` is `time.time()`."""
     run, server = frame.run, frame.server
     left = Text("draftdial", style="bold")
     if run is None:
         return left
-    left.append(f" · {ink.safe(run.engine)} · {ink.safe(run.preset)}", style="")
     state = server.state if server else "stopped"
     sign, style = ink.STATES[state]
-    right = Text(f"{sign} {state}", style=f"bold {style}" if style != ink.QUIET else "")
-    if server is not None and server.depth is not None:
-        right.append(f"  {ink.safe(run.dial)} {server.depth}", style="")
-    if server is not None and state in {"starting", "loading"}:
-        right.append(f"  {ink.span(server.elapsed_s)}", style="")
-    if server is not None and state == "ready":
-        right.append(f"  boot {ink.span(frame.boots.get(server.restart))}  pid {server.pid or ink.NONE}", style="")
-        if not past:
-            right.append(f"  up {ink.span(max(0.0, now - server.at))}", style="")
-    end = Text("SIMULATED " if run.simulated else "", style=f"bold reverse {ink.WARN}")
-    end.append(f"run {ink.safe(run.run)}{' · past' if past else ''}", style="dim not bold not reverse")
-    gap = width - left.cell_len - right.cell_len - end.cell_len
-    if gap >= 4:
+    right = Text("SIMULATED", style=f"bold reverse {ink.WARN}").append("  ") if run.simulated else Text()
+    right.append(f"{sign} {state}", style=f"bold not reverse {style}" if style != ink.QUIET else "not reverse")
+    extras = _extras(frame, now, past=past)
+    name = f" · {'past · ' if past else ''}{ink.safe(run.engine)} · {ink.safe(run.preset)}"
+    end = Text(f"run {ink.safe(run.run)}", style="dim")
+    whole = sum(map(len, extras)) + left.cell_len + len(name) + right.cell_len + end.cell_len
+    if width - whole >= 4:
+        left.append(name, style="not bold")
+        right.append("".join(extras), style="not bold")
+        gap = width - left.cell_len - right.cell_len - end.cell_len
         return Text.assemble(left, " " * (gap // 2), right, " " * (gap - gap // 2), end)
-    if run.simulated:
-        right = Text.assemble(right, "  ", Text("SIMULATED", style=f"bold reverse {ink.WARN}"))
-    left = Text(ink.cut(f"draftdial · {ink.safe(run.preset)}", max(9, width - right.cell_len - 2)), style="bold")
+    for extra in extras:
+        if left.cell_len + right.cell_len + len(extra) + 2 <= width:
+            right.append(extra, style="not bold")
+    left.append(
+        ink.cut(f" · {'past · ' if past else ''}{ink.safe(run.preset)}", width - right.cell_len - left.cell_len - 2)
+    )
     return Text.assemble(left, " " * max(2, width - left.cell_len - right.cell_len), right)
+
+
+def _extras(frame: Frame, now: float, *, past: bool) -> list[str]:
+    """What else there is to say of the server, the most wanted first."""
+    run, server = frame.run, frame.server
+    if server is None or run is None:
+        return []
+    found = [] if server.depth is None else [f"  {ink.safe(run.dial)} {server.depth}"]
+    if server.state in {"starting", "loading"}:
+        found.append(f"  {ink.span(server.elapsed_s)}")
+    if server.state == "ready":
+        found += [] if past else [f"  up {ink.span(max(0.0, now - server.at))}"]
+        found.append(f"  boot {ink.span(frame.boots.get(server.restart))}")
+        found.append(f"  pid {server.pid or ink.NONE}")
+    return found
 
 
 def progress(plan: PlanProgress | None, width: int) -> Text | None:
@@ -93,7 +107,7 @@ def told(frame: Frame, doing: str | None, said: str | None, width: int) -> tuple
     """
     work = progress(frame.progress, width)
     if work is None and doing:
-        work = Text(f"◐ {doing} · x ends it", style=ink.WARN)
+        work = Text(f"◐ {doing}", style=ink.WARN)
     newest = frame.notices[-1] if frame.notices else None
     word = Text(f"› {said}", style="bold") if said else notice(newest)
     if said:
