@@ -197,8 +197,10 @@ class Session:
         self._flight.pop(event.id, None)
         if event.id not in self.requests:
             self._counts["requests"] += 1
+            self._recent.append(event)
+        else:  # told again, better: it keeps its place
+            self._recent = deque((event if r.id == event.id else r for r in self._recent), maxlen=RECENT)
         self.requests[event.id] = event
-        self._recent.append(event)
         self._changes["requests"] = self._counts["requests"]
         self._changes["recent"] = tuple(self._recent)
         self._changes["in_flight"] = tuple(self._flight.values())

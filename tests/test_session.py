@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from hypothesis import given
@@ -136,3 +137,10 @@ def test_the_last_good_state_survives_a_failure() -> None:
     frame = apply(good, ServerChanged(2.0, "failed", 2, depth=5, reason="no")).frame()
     assert frame.last_good == good
     assert frame.boots == {1: 0.4}
+
+
+def test_a_request_told_again_replaces_what_was_told() -> None:
+    better = dataclasses.replace(finished("a"), drafted=4)
+    frame = apply(finished("a"), finished("b"), better).frame()
+    assert frame.recent == (better, finished("b"))
+    assert frame.requests == 2
