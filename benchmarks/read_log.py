@@ -67,7 +67,8 @@ def timed(command: list[str]) -> tuple[float, float, int]:
     """Wall seconds, CPU seconds and peak memory in bytes of a command."""
     begun = time.perf_counter()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    # Not to the null device: grep stops at its first match there.
+    with tempfile.TemporaryFile() as out, subprocess.Popen(command, stdout=out) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in {0, 1}:
