@@ -222,7 +222,8 @@ class Reader:
             return out
         found = self._read(line, text, message, at, rank)
         if found is None:
-            if shape and len(self._dull) < _DULL_MOST and "HTTP/" not in message and "Errno" not in message:
+            idle = self._half is None and self._crash is None and len(self._dull) < _DULL_MOST
+            if shape and idle and "HTTP/" not in message and "Errno" not in message:
                 self._dull.add(shape)
             found = self._due(line, text)
         out.extend(found)
