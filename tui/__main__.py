@@ -11,6 +11,7 @@ from probes.__main__ import Lazy
 
 SCREENS: dict[str, tuple[str, str]] = {
     "demo": ("tui.commands.demo", "The live screen on a real server with a small real model; needs no GPU."),
+    "attach": ("tui.commands.attach", "The live screen on a server that someone else started; never stops it."),
     "replay": ("tui.commands.replay", "The live screen on a run of the store."),
 }
 """Commands that need a screen, with their one-line help; each is `command` in its module."""

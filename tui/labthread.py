@@ -14,6 +14,7 @@ from probes.store import Run
 from tui.messages import Apply, Cancel, Intent, Pause, Probe, StopServer, Sweep
 
 if TYPE_CHECKING:
+    from probes.bench import Attached
     from probes.lab import Lab
 
 
@@ -22,8 +23,9 @@ class LabThread:
 
     past = False
 
-    def __init__(self, recipe: Recipe, run: Run) -> None:
+    def __init__(self, recipe: Recipe, run: Run, attached: Attached | None = None) -> None:
         self.recipe: Recipe | None = recipe
+        self._attached = attached
         self.run = run
         self.doing: str | None = None
         """What is being carried out, in words; None when the lab is free."""
@@ -92,7 +94,7 @@ class LabThread:
         from probes.lab import Lab
 
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
-        lab = Lab(self._recipe, self.run, self._events.append)
+        lab = Lab(self._recipe, self.run, self._events.append, attached=self._attached)
         await lab.open()
         self._lab = lab
         self._up.set()

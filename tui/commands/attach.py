@@ -1,0 +1,42 @@
+"""`draftdial attach`: the live screen on a server that someone else started, here or behind a tunnel."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import click
+
+from probes import preset as presets
+from probes import store
+from probes.commands import _common as common
+from probes.recipe import Dial, Recipe
+
+
+@click.command()
+@click.argument("url")
+@click.option("--log", help="The server's log, where it can be read; without it only metrics and replies tell.")
+@click.option("--engine", help="The engine, where its replies don't give it away.")
+@click.option("--preset", "name", help="A preset whose dial, knobs and workload to use.")
+def command(url: str, log: str | None, engine: str | None, name: str | None) -> None:
+    """Watch the server at URL and send it probe load; it is never started or stopped."""
+    from probes.bench import Attached
+    from probes.identify import whole
+    from tui.commands.live import need_terminal, show
+    from tui.labthread import LabThread
+
+    with common.refusing():
+        path = common.existing(log) if log else None
+        base, found, group = whole(url, engine)
+        recipe = dataclasses.replace(presets.load(name), port=None) if name else plain(found, base)
+        need_terminal()
+        show(LabThread(recipe, store.create(), Attached(base, Path(path) if path else None, group)))
+
+
+def plain(engine: str, url: str) -> Recipe:
+    """A recipe for a server of which only engine and address are known: its depth is what it says it is."""
+    from probes import engines
+
+    engines.engine(engine)
+    dial = Dial(kind="as started", values=(0,), label="draft depth")
+    return Recipe(name="attached", title=f"{engine} at {url}", engine=engine, binary="", model="", dial=dial)
