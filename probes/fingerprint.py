@@ -16,14 +16,26 @@ from typing import Any
 from probes import __version__, engines, machine, models, store
 from probes.load import prompts
 from probes.measure.sweep import SEED
-from probes.recipe import Recipe, Refused
+from probes.recipe import SIMULATOR, Recipe, Refused
 from probes.server import mask
 
 WHOLE = 256 << 20
 """Bytes up to which a file is hashed as a whole; of larger ones the ends, with size and time of change."""
 END = 1 << 20
 FILES_MOST = 4096
-HARD = ("engine", "model", "files", "kv_type", "prompts", "sampling", "concurrency", "gpus", "drivers", "machine")
+HARD = (
+    "engine",
+    "simulated",
+    "model",
+    "files",
+    "kv_type",
+    "prompts",
+    "sampling",
+    "concurrency",
+    "gpus",
+    "drivers",
+    "machine",
+)
 """What must be equal before two runs' figures may stand side by side, unless it is the very thing that was tested."""
 _KV = re.compile(r"^(?!draft)(kv|cache_type|kv_cache).*")
 
@@ -73,7 +85,8 @@ def gather(recipe: Recipe, settings: Mapping[str, Any], hardware: Mapping[str, A
     return {
         "package": __version__,
         "engine": recipe.engine,
-        "binary": program(recipe.binary) if local and recipe.binary else {"name": recipe.binary or None},
+        "simulated": recipe.simulated,
+        "binary": _binary(recipe),
         "model": artifact(recipe.model, local=local),
         "files": {k: artifact(v, local=local) for k, v in sorted(others.items()) if _names_a_file(v)},
         "kv_type": kv_type(recipe, settings),
@@ -92,6 +105,14 @@ def gather(recipe: Recipe, settings: Mapping[str, Any], hardware: Mapping[str, A
         "launcher": {"name": recipe.launcher, **masked(recipe.launcher_options)} if recipe.launcher else None,
         "env": sorted(recipe.env),
     }
+
+
+def _binary(recipe: Recipe) -> dict[str, Any]:
+    """The program; of the simulated engine what it simulates, of one behind a launcher the name alone."""
+    if recipe.binary == SIMULATOR:
+        how = {k: v for k, v in recipe.simulation.items() if k != "speed"}
+        return {"name": SIMULATOR, "version": __version__, "simulation": how}
+    return program(recipe.binary) if recipe.launcher is None and recipe.binary else {"name": recipe.binary or None}
 
 
 def masked(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from probes.fingerprint import HARD
 from probes.recipe import Refused
 
 BASE: dict[str, Any] = {
-    "package": "1", "engine": "vllm", "binary": {"name": "vllm", "script": True, "version": "0.30"},
+    "package": "1", "engine": "vllm", "simulated": False, "binary": {"name": "vllm", "script": True, "version": "0.30"},
     "model": {"name": "m", "sha256": "aa", "bytes": 1, "how": "the whole file"}, "files": {},
     "kv_type": {"kv_dtype": "bf16"}, "prompts": {"sha256": "p"}, "sampling": {"temperature": 0.0},
     "concurrency": 1, "gpus": ["H200"], "drivers": {"nvidia": "580"}, "machine": {"cpus": 8},
