@@ -51,9 +51,7 @@ LANES_OR_STATE = (
 
 ADVICE: dict[Verdict, dict[str, str]] = {
     "kv_pool": {
-        "ninfer": (
-            "Lower max_tokens, raise --kv-capacity, or take a smaller --kv-dtype; more lanes would not help."
-        ),
+        "ninfer": ("Lower max_tokens, raise --kv-capacity, or take a smaller --kv-dtype; more lanes would not help."),
         "sglang": (
             "Make the pool larger (--mem-fraction-static, a smaller --kv-cache-dtype after an accuracy check) or "
             "requests shorter; if requests are put back, raise --schedule-conservativeness."
