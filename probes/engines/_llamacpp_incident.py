@@ -18,7 +18,8 @@ from probes.events import Record, Warn
 _POOL = (
     "failed to find free space in the KV cache", "failed to find a memory slot for batch",
     "failed to prepare attention ubatches",
-    "failed to decode, ret = 1", "Context size has been exceeded. off", "decode() failed: Context size",
+    "failed to decode, ret = 1", "failed to decode the batch, n_batch = 1, ret = 1",
+    "Context size has been exceeded. off", "decode() failed: Context size",
     "failed to decode the batch: KV cache is full",
 )  # fmt: skip
 _ENDED = "Context size has been exceeded"
@@ -119,8 +120,8 @@ class Incidents:
     def _pool(self, line: Line) -> None:
         batch = _BATCH.search(line.message)
         if self.pool is None:
-            fields = {"pool_exhausted": True, "reason": "the KV pool is full", "hint": trouble.POOL_HINT, "retries": 0}
-            self.pool = line, fields
+            told: dict[str, Any] = {"pool_exhausted": True, "reason": "the KV pool is full"}
+            self.pool = line, told | {"hint": trouble.POOL_HINT, "retries": 0}
         fields = self.pool[1]
         if batch:
             fields["retries"] += 1

@@ -36,7 +36,7 @@ _STAMP = re.compile(
 )
 _GLUED = re.compile(r"(?<![\d.])(?=\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} [IWED] )")
 _LEVEL = re.compile(r"([IWED]) (?=(?:slot|srv|que|res|spec|cmn|statistics) |\w+: )")
-_LABEL = re.compile(r"(?:(slot|srv|que|res|spec|cmn)\s+)?([~\w:<>]+(?:\(\))?): ?")
+_LABEL = re.compile(r"(?:(slot|srv|que|res|spec|cmn)\s+)?([~\w:<>]+(?:\(\))?)(?:(?<=update_slots) )?: ?")
 _OLD = re.compile(r"\s*(INFO|WARN|WARNING|ERR|ERROR|VERB|DEBUG)\s*\[\s*([\w~]+)\] (.*)")
 _OWN_JSON = re.compile(r'\{"(?:type|tid|timestamp)":.{0,400}?"(?:msg|message|data)":')
 _OLD_TAIL = re.compile(r"\s*\| (tid=.*)")
@@ -167,6 +167,7 @@ _SURE = re.compile(
     r"|(?:cmn|spec|que)\s+\S+: |print_timings\] |ggml_(?:backend|cuda|vulkan|metal|gallocr)\w*: "
     r"|prompt eval time\s*=\s*[\d.]+ ms|failed to find free space in the KV cache|draft acceptance(?: rate)? = "
     r"|error while handling argument \"|^error: invalid argument: -|GGML_ASSERT\(|llama_server: |server_main: "
+    r"|(?:INFO|WARN|ERR|VERB) \[ *\w{3,40}\] .{0,300}\| tid=\""
     r"|\"function\":\"(?:print_timings|update_slots|launch_slot_with_task|log_server_request|init)\""
 )
 

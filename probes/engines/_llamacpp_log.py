@@ -42,6 +42,7 @@ _SPOKEN = re.compile(
     r"|\S+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm):\d+: "
 )
 """How a line begins that the process prints past its logger."""
+_BARE_BLOCK = "timings without slot (before 2026-05)"
 _READY = ("model loaded", "listening on ", "server is listening on ", "router server is listening")
 _UNSTAMPED_MAX = 200
 """Lines without a stamp in a stamped log continue the line above; after so many the log has another form."""
@@ -162,6 +163,7 @@ class Reader:
             old: list[Record] = []
             server = self._server(line, old)
             yield from old
+        assert server is not None  # noqa: S101  (calm lines have one, and the others have just been given one)
         if server.incidents.open:
             yield from server.incidents.after(line)
         if server.requests.awaiting is not None and not requests.belongs(line):
@@ -172,7 +174,7 @@ class Reader:
             yield from self._boot(server, line)
         else:
             for record in requests.slot_line(server.requests, line):
-                if record.kind == "request":
+                if record.kind == "request" and _BARE_BLOCK not in self._traits:
                     self._traits.add("timings by slot (2026-05 and later)")
                 yield record
 
@@ -243,7 +245,7 @@ class Reader:
         """A line without a label: a block's line of older builds, an assertion, an argument error."""
         text = line.message.strip()
         if text.startswith(requests.BLOCK):
-            self._traits.add("timings without slot (before 2026-05)")
+            self._traits.add(_BARE_BLOCK)
             yield from requests.bare_line(server.requests, line, text)
         elif text.startswith("statistics "):
             yield from requests.statistics(line._replace(message=text))

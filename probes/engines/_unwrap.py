@@ -44,6 +44,7 @@ _LETTER = re.compile(
 ).match
 _BRACKET = re.compile(
     r"\[(?:\d{2,6}+\] "  # a router's child: its port
+    r"|1\d{9}\] "  # seconds since 1970
     r"|(?:pod|container)/[^\]]{1,200}\] "  # kubectl logs --prefix
     r"|\d+,\d+\]<std(?:out|err)>: ?"  # mpirun --tag-output
     r"|" + _DATE + r"[ T]" + _CLOCK + r"(?: ?" + _ZONE + r")?+\][ \t]++" + _OWN + r")",  # a supervisor's stamp
@@ -62,7 +63,13 @@ _YEAR = re.compile(
     r"|[ T]" + _CLOCK + r"(?: ?" + _ZONE + r")?+:?+[ \t]++" + _OWN + r")",  # a supervisor's stamp
     re.ASCII,
 ).match
-_PREFIXES = {"[": _BRACKET, "(": _PAREN, "2": _YEAR} | dict.fromkeys(string.ascii_letters, _LETTER)
+_CITED = re.compile(r"(?:> ?)+|`+(?=[\[({\w])").match
+"""Quoted in a mail or a forum: `> ` before the line, or the code mark stuck to its first line."""
+_PREFIXES = {"[": _BRACKET, "(": _PAREN, "2": _YEAR, ">": _CITED, "`": _CITED} | dict.fromkeys(
+    string.ascii_letters, _LETTER
+)
+REPEATED = re.compile(r" ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates .*)?\Z", re.ASCII)
+"""What Ray adds to a line that other actors printed too."""
 _NEXT = r"(?:[\[({\d]|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d)"
 _WORD = r"[\w.@-]{1,99}+ *+(?:\||20[\d-]{8}T|\d\d? \d\d:|[a-z][\w-]*+ " + _NEXT + r")"
 _ANY = re.compile("").match
@@ -70,14 +77,14 @@ _SUSPECTS = (
     dict.fromkeys(string.ascii_letters, re.compile(_WORD, re.ASCII).match)
     | {
         "[": re.compile(
-            r"\[(?:20[^\]]{17,32}+\][ \t] *+" + _NEXT + r"|\d{1,6}+[]m;,]|m|pod/|container/)", re.ASCII
+            r"\[(?:20[^\]]{17,32}+\][ \t] *+" + _NEXT + r"|\d{1,10}+[]m;,]|m|pod/|container/)", re.ASCII
         ).match,
         "(": _PAREN,
         "2": re.compile(r"20[^ T]{8}(?:T| [^ ]{8,20}+(?: UTC| [+-]\d\d:?\d\d)? ++" + _NEXT + ")").match,
         "b": re.compile("b[\"']|" + _WORD, re.ASCII).match,
         " ": re.compile(r"\s*(?:\Z|\d+%)").match,
     }
-    | dict.fromkeys(("", "\0", *"\t{\"'^#"), _ANY)
+    | dict.fromkeys(("", "\0", *"\t{\"'^#>`"), _ANY)
 )
 """By a line's first character: what finds cheaply that it may be wrapped. No entry: it isn't."""
 
@@ -149,7 +156,7 @@ def _peel(text: str) -> list[str] | None:
     while (look := _PREFIXES.get(text[start : start + 1])) and (found := look(text, start)):
         start = found.end()
     if start:
-        return [text[start:]]
+        return [REPEATED.sub("", text[start:]) if text.endswith((" cluster]", ")")) else text[start:]]
     if ("/s]" in text or "/it]" in text) and (bar := _BAR.search(text)):
         return [text[: bar.end()], text[bar.end() :]]
     return None

@@ -21,7 +21,7 @@ _NAMED = re.compile(
     r"(?P<value>'(?:[^'\\]|\\.){0,500}'|-?\d+(?:\.\d+)?(?![\w.])|True|False|None)(?=[,)])",
     re.ASCII,
 )
-_CONFIG = re.compile(r"Initializing an? (?:V\d )?LLM engine \(v([^()\s]{1,60})\) with config: ", re.ASCII)
+_CONFIG = re.compile(r"Initializing an? (?:V\d )?LLM engine (?:\(v([^()\s]{1,60})\) )?with config: ", re.ASCII)
 _SPEC = re.compile(r"speculative_config=SpeculativeConfig\(([^()]{0,600})\)", re.ASCII)
 _KEY = re.compile(r"(?:^|[ ,(])([a-z_]{2,40})=(?:'([^']{0,500})'|([\w.+-]{1,80}))(?=[,)]|$)", re.ASCII)
 _WANTED = {
@@ -86,8 +86,10 @@ def mask(text: str) -> str:
     return _MASK.sub(r"\1'***'", text)
 
 
-def config(message: str) -> tuple[str, dict[str, Any]] | None:
+def config(message: str) -> tuple[str | None, dict[str, Any]] | None:
     """Version and extras of an `Initializing … LLM engine (v…) with config` line; None when it is another line.
+
+    The version is None in the lines of 2023, which tell none.
 
     `draft_depth` is 0 when the line says `speculative_config=None`, absent when it does not say.
     """

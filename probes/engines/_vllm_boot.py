@@ -78,6 +78,8 @@ class Start:
         self.configured = False
         self.echo: str | None = None
         self.asked_depth: Any = None
+        self.swaps = False
+        """Blocks for swapping are told: V0, which prints its preemptions."""
         self._ratio: tuple[int, float] | None = None
         self._pools: dict[int, int] = {}
         self._bytes: dict[str, int] = {}
@@ -146,13 +148,14 @@ class Start:
         read = args.config(message)
         if read is None:
             return None
-        self.version, found = read
+        told, found = read
+        self.version = told or self.version
         self.configured = True
         if "draft_depth" in found:
             if self.asked_depth and found["draft_depth"] != self.asked_depth:
                 self._warn(line, f"asked for draft depth {self.asked_depth}, in force is {found['draft_depth']}")
             self._set("draft_depth", found["draft_depth"], line)
-        self.extras = {**self.extras, **found, "version": self.version}
+        self.extras = {**self.extras, **found} | ({"version": self.version} if self.version else {})
         if isinstance(found.get("max_model_len"), int):
             self._set("max_context", found["max_model_len"], line)
         if isinstance(found.get("dp"), int):
@@ -214,6 +217,7 @@ class Start:
         fields: dict[str, Any] = {"pages": int(found[1])}
         if found[2]:
             fields["cpu_pages"] = int(found[2])
+            self.swaps = True
         return "capacity", fields
 
     def _override(self, line: int, message: str, _: Piece) -> Found | None:
@@ -294,7 +298,8 @@ class Start:
                     "not a cap: shorter requests give more."
                 )
             said.append("Blocks are taken as tokens come, nothing is reserved; a full pool preempts and recomputes.")
-            said.append("Preemptions are not in this log (V1 prints none): ask vllm:num_preemptions_total.")
+            if not self.swaps:
+                said.append("Preemptions are not in this log (V1 prints none): ask vllm:num_preemptions_total.")
         if facts.get("lanes") is not None:
             said.append(f"At most {facts['lanes']:,} requests run at once (max_num_seqs); it is a cap.")
         elif facts:

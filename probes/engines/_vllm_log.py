@@ -53,6 +53,7 @@ def _speaks(text: str) -> bool:
         or "metrics: " in text
         or "Iteration(" in text
         or "rror" in text
+        or "terminating" in text
         or "ERROR" in text
         or "xcept" in text
         or 'File "' in text

@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-from probes.engines._unwrap import unwrap
+from probes.engines._unwrap import REPEATED, unwrap
 from probes.events import Rank
 
 _PROCESS = (
@@ -30,6 +30,15 @@ _PLAIN = re.compile(
 """The commonest beginning, 0.10 on, tried first."""
 _BARE = re.compile(_PROCESS.rstrip(" ") + " ?", re.ASCII)
 """The process prefix alone, as 0.10 to 0.30 put it before raw prints, tracebacks and uvicorn lines."""
+_LOGGER = r"\[?vllm(?:\.\w{1,60}){0,8}\]?(?::\d{1,6})?"
+_LEVELS = r"\[?(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\]?"
+_GAP = r"[\s|:-]{1,8}"
+_FOREIGN = re.compile(
+    rf"(?:\[?(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{{1,6}})?)Z?\]?{_GAP})?"
+    rf"(?:({_LEVELS}){_GAP}{_LOGGER}|{_LOGGER}{_GAP}({_LEVELS})){_GAP}",
+    re.ASCII,
+)
+"""A record's beginning under a logging configuration of the user's: stamp, logger's name and level in either order."""
 _GROUP = re.compile(r"(DP|PP|TP|EP|PCP|DCP)(\d{1,5})(?![a-z0-9])", re.ASCII)
 _CORE = re.compile(r"EngineCore_(\d{1,5})$", re.ASCII)
 _QUOTING = ("Received request", "Generated response", "Request ")
@@ -69,6 +78,8 @@ def pieces(text: str) -> list[Piece]:
 
 def _split(text: str) -> list[Piece]:
     """Cut at every header; what stands before the first one is a raw print of its own."""
+    if " across cluster]" in text:
+        text = REPEATED.sub("", text)
     heads = list(_HEAD.finditer(text))
     if not heads:
         return [_raw(text)]
@@ -100,7 +111,12 @@ def _piece(head: re.Match[str], message: str) -> Piece:
 def _raw(text: str) -> Piece:
     bare = _BARE.match(text)
     if bare is None:
-        return Piece(text.rstrip())
+        other = _FOREIGN.search(text, 0, 200) if "vllm" in text[:160] else None
+        if other is None or other.start() > 80 or '"' in text[: other.start()] or "'" in text[: other.start()]:
+            return Piece(text.rstrip())
+        day, clock, first, last = other.groups()
+        at = f"{day}T{clock.replace(',', '.')}" if day else None
+        return Piece(text[other.end() :].rstrip(), at, level=(first or last).strip("[]"), known=True)
     process, rank, pid = bare.groups()
     return Piece(text[bare.end() :].rstrip(), None, process, pid or "", _rank(process, rank))
 

@@ -22,7 +22,8 @@ _SURE = re.compile(
     r"\((?:EngineCore|APIServer|ApiServer|RustFrontend|VllmWorker|Worker)(?:_\w{1,40})?(?: rank=\d+)? pid=\d+\)"
     r"|(?:Spec|Diffusion)Decoding metrics: |Avg prompt (?:throughput|tput): [^\n]{0,200}KV cache use"
     r"|[A-Z]{3}[\w +]{0,20} KV cache size: [\d,]+ tokens|Maximum concurrency for [\d,]+ tokens per request"
-    r"|LLM engine \(v\d|non-default args: \{|preempted by PreemptionMode|\"vllm_process_name\"|vLLM (?:API )?server"
+    r"|LLM engine (?:\(v\d|with config: )|vllm serve: error: "
+    r"|non-default args: \{|preempted by PreemptionMode|\"vllm_process_name\"|vLLM (?:API )?server"
     r"|(?:metrics|loggers)\.py:\d+\] (?:Speculative metrics|Avg prompt)|# GPU blocks: \d+",
     re.ASCII,
 )

@@ -158,3 +158,17 @@ def test_every_piece_of_the_corpus_is_printable_and_stable(corpus: Path) -> None
             pieces = unwrap(line)
             assert [q for p in pieces for q in unwrap(p)] == pieces
             assert not any("\x1b" in p or "\r" in p for p in pieces), (path, line)
+
+
+@pytest.mark.parametrize("record", RECORDS)
+@pytest.mark.parametrize("prefix", ["> ", "> > ", "`", "[1701890011] "])
+def test_takes_off_what_a_forum_or_a_clock_put_before_a_line(prefix: str, record: str) -> None:
+    assert unwrap(prefix + record) == [record]
+
+
+def test_takes_rays_remark_off_with_its_prefix_only() -> None:
+    remark = " [repeated 6x across cluster]"
+    longer = f"{remark} (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable it.)"
+    assert unwrap(f"(Rollout pid=7, ip=10.0.0.1) {SGLANG}{remark}") == [SGLANG]
+    assert unwrap(f"(Rollout pid=7, ip=10.0.0.1) {VLLM}{longer}") == [VLLM]
+    assert unwrap(SGLANG + remark) == [SGLANG + remark]
