@@ -84,6 +84,25 @@ def at_cap(scene: Scene) -> Finding | None:
     return Finding("lanes", "medium", f"{share}.", ("cap",), missing=missing, cites=("lanes",))
 
 
+def one_short(scene: Scene) -> Finding | None:
+    """All lanes but one are taken, always, with room in every pool: SGLang 0.5.12 to 0.5.22 loses the last lane.
+
+    It counts the rest of a prompt that is computed in pieces twice. Drafts by block keep lanes free on purpose.
+    """
+    w, boot = scene.window, scene.boot
+    steady = w.capped > 0 and w.n >= 3 and w.near_cap >= 0.9 * w.n and w.at_cap + w.near_cap == w.n
+    blocks = str(boot.get("speculative_algorithm") or "").upper() in {"DFLASH", "DSPARK"} or boot.get("delayer")
+    if not scene.traits.delays or not steady or blocks or w.events or not w.kv.n or w.kv.high >= 0.75:
+        return None
+    if w.state.n and w.state.high >= HIGH:
+        return None
+    return Finding(
+        "lanes", "medium" if w.n >= 5 else "low", f"{lanes_of(scene)} are taken in {w.near_cap} of {w.n} reports with "
+        f"a queue, with the KV pool at {pct(w.kv.high)} at most: versions 0.5.12 to 0.5.22 never fill the last lane "
+        "while long prompts are computed in pieces.", ("below",), rivals=("admission_delay",), cites=("lanes",),
+    )  # fmt: skip
+
+
 def _state_set_the_cap(scene: Scene) -> Finding | None:
     """Whether the number of lanes is itself what the state slots allow; or can't be told apart from them."""
     w, c, boot = scene.window, scene.capacity, scene.boot
@@ -99,7 +118,7 @@ def _state_set_the_cap(scene: Scene) -> Finding | None:
                 f"All {lanes} lanes are taken, and {lanes} is what {slots} state slots at {each} a request allow.",
                 ("cap",), rivals=() if said else ("lanes",), cites=cites,
             )  # fmt: skip
-        reduced = said or "requested_lanes" in boot
+        reduced = said or "requested_lanes" in boot or _below_default(scene)
         if each is None and w.held.n and w.held.low == w.held.high and w.held.low >= 1 and reduced and slots > lanes:
             held = round(w.held.low)
             if lanes in {slots // (held + 1), slots // held}:
@@ -125,7 +144,10 @@ def _state_set_the_cap(scene: Scene) -> Finding | None:
             "unknown", "low", f"All {lanes} lanes are taken and the state pool is at {pct(w.state.high)}: their number "
             "may be what the state slots allow, since a request sets more slots aside than it fills.",
             ("cap",), rivals=("lanes", "state_pool"), cites=cites,
-            missing=("how many state slots there are, and how many a request sets aside",),
+            missing=(
+                "how many state slots there are, and how many a request sets aside" if slots is None
+                else "how many state slots a request sets aside",
+            ),
         )  # fmt: skip
     if w.state.n and w.state_full >= MOSTLY * w.state.n:
         return Finding(
@@ -133,6 +155,14 @@ def _state_set_the_cap(scene: Scene) -> Finding | None:
             f"all {lanes} lanes are taken too.", ("state", "cap"), rivals=("lanes",), cites=cites,
         )  # fmt: skip
     return None
+
+
+def _below_default(scene: Scene) -> bool:
+    """Whether fewer lanes are there than the default that was announced for each rank: something took the rest."""
+    default, ranks = scene.boot.get("default_lanes"), scene.boot.get("dp_size")
+    if not isinstance(default, int) or scene.capacity.lanes is None:
+        return False
+    return scene.capacity.lanes < default // (ranks if isinstance(ranks, int) and ranks > 1 else 1)
 
 
 def pool_full(scene: Scene) -> Finding | None:
@@ -171,6 +201,12 @@ def pool_full(scene: Scene) -> Finding | None:
             "kv_pool", "medium", f"Requests wait while {where}, and the number that runs moves between "
             f"{w.running.low:.0f} and {w.running.high:.0f}: no fixed number of lanes stops it.", ("kv",),
             missing=no_lanes,
+        )  # fmt: skip
+    if steady and full >= HALF and w.n >= 3 and w.running.high < w.ran_before:
+        return Finding(
+            "kv_pool", "medium", f"Requests wait while {where} and at most {w.running.high:.0f} run; "
+            f"{w.ran_before:.0f} ran at once before, so there are lanes enough.", ("kv",), missing=no_lanes,
+            cites=("kv_pool_tokens",),
         )  # fmt: skip
     if steady and w.kv.low >= HIGH and full >= MOSTLY and w.n >= 3:
         return Finding(

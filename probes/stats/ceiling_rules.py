@@ -8,15 +8,15 @@ A wrong verdict is worse than none. Thresholds come from the engines' admission 
 from __future__ import annotations
 
 from probes.events import Verdict
-from probes.stats.ceiling_pools import arithmetic, at_cap, pool_full, state_short
-from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, pct
+from probes.stats.ceiling_pools import arithmetic, at_cap, one_short, pool_full, state_short
+from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, counted, pct, ran
 from probes.stats.ledger import Pool
 from probes.stats.windows import HIGH
 
 
 def find(scene: Scene) -> Finding:
     """The finding for one stretch with a queue. First rule whose evidence is complete; `unknown` when none is."""
-    for rule in (_stuck, arithmetic, at_cap, pool_full, state_short, _prefill, _delay):
+    for rule in (_stuck, arithmetic, at_cap, pool_full, state_short, _prefill, _delay, one_short):
         found = rule(scene)
         if found is not None:
             return found
@@ -159,9 +159,10 @@ def _unknown(scene: Scene) -> Finding:
         rivals.append("admission_delay")
     if not missing:
         missing.append("max_tokens of the running requests" if scene.traits.delays else "the next prompt's length")
-    run = f"{w.running.low:.0f} to {w.running.high:.0f} run" if w.n else "an unknown number runs"
+    run = ran(scene) if w.n else "an unknown number runs"
     room = f", the KV pool at {pct(w.kv.high)} at most" if w.kv.n else ""
-    text = f"Up to {w.waiting.high:.0f} wait while {run}{room}; the log does not say what holds them back."
+    queue = counted(int(w.waiting.high), "waits", "wait")
+    text = f"Up to {queue} while {run}{room}; the log does not say what holds them back."
     return Finding(
         "unknown", "low", text, rivals=tuple(dict.fromkeys(rivals)), missing=tuple(missing), cites=("lanes",)
     )

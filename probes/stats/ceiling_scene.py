@@ -67,6 +67,19 @@ def lanes_of(scene: Scene) -> str:
     return f"{scene.window.running.high:.0f} of {scene.capacity.lanes} lanes"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """A count with its noun and what agrees with it."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def ran(scene: Scene) -> str:
+    """How many ran, as a phrase: `8 run`, `6 to 9 run`."""
+    low, high = scene.window.running.low, scene.window.running.high
+    if low == high:
+        return f"{high:.0f} runs" if high == 1 else f"{high:.0f} run"
+    return f"{low:.0f} to {high:.0f} run"
+
+
 def times(count: int) -> str:
     """A count in words, to begin a sentence with."""
     return "Once" if count == 1 else f"{count:,} times"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from probes.events import Capacity, Ceiling, Confidence, Evidence, Record, Verdict
-from probes.stats.ceiling_scene import Finding, times
+from probes.stats.ceiling_scene import Finding, counted, times
 from probes.stats.ceiling_words import advice, experiment, headline
 from probes.stats.windows import Kept, Traits, Window
 
@@ -149,11 +149,11 @@ def _without_queue(seen: Seen) -> Ceiling:
     if seen.tally.free:
         return _nothing_bound(seen)
     if seen.requests and not seen.queued and seen.traits.omits_zero and seen.capacity.pages is not None:
-        text = f"None of {seen.requests} requests waited in a queue, as their own lines say."
+        text = f"None of {counted(seen.requests, 'request', 'requests')} waited in a queue, as their own lines say."
         return _told(seen, "none", "low", text, seen.tally.free_kept)
     missing = ("a report of how many requests run and wait",)
     text = "No report with load is in this start of the log." if not seen.requests else (
-        f"{seen.requests} requests ended, but no line says how many ran and waited."
+        f"{counted(seen.requests, 'request', 'requests')} ended, but no line says how many ran and waited."
     )  # fmt: skip
     return Ceiling(
         "unknown", "low", f"{headline('unknown', ())} {text}", (), missing, (),
@@ -164,13 +164,17 @@ def _without_queue(seen: Seen) -> Ceiling:
 def _nothing_bound(seen: Seen) -> Ceiling:
     lanes = seen.capacity.lanes
     top = f"at most {seen.tally.free_top} ran" + (f" of {lanes} lanes" if lanes else "")
-    brief = f"; {seen.tally.short} queues were shorter than three reports" if seen.tally.short else ""
+    brief = (
+        f"; {counted(seen.tally.short, 'queue was', 'queues were')} shorter than three reports"
+        if seen.tally.short
+        else ""
+    )
     sure: Confidence = (
         "low" if seen.tally.free < 3 else "high" if not seen.tally.short and seen.tally.free >= 10 else "medium"
     )
     verdict: Verdict = "none"
     missing: tuple[str, ...] = ()
-    text = f"Nothing waited in {seen.tally.free} reports with load; {top}{brief}."
+    text = f"Nothing waited in {counted(seen.tally.free, 'report', 'reports')} with load; {top}{brief}."
     if seen.requested is not None and seen.tally.free >= 3 and seen.tally.free_top < seen.requested - 1:
         verdict = "client"
         text += f" {seen.requested} were asked for: the client never had more in flight."

@@ -101,7 +101,8 @@ class Window:
     one, taken. `kv` is the fuller of the pools that hold keys and values; `kv_tight`: reports in which it has no room
     for one more request of the mean size of those that run. `prefilling`: reports that show a prompt being computed
     while others wait, in steps filled to their limit where the log tells. `level`: reports since more ran than ever
-    before. `admitted`: requests taken in. `events`: requests put back, or calls that found no room, meanwhile.
+    before. `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start.
+    `events`: requests put back, or calls that found no room, meanwhile.
     """
 
     start: int
@@ -136,6 +137,7 @@ class Window:
     quiet_from: str | None = None
     quiet_s: float = 0.0
     admitted: int = 0
+    ran_before: float = 0
     deferred: int = 0
     events: int = 0
     views: list[tuple[Any, ...]] = field(default_factory=list)
@@ -183,7 +185,7 @@ def add_sample(window: Window, record: Record, capacity: Capacity) -> None:
     running = get("running")
     window.last_line = record.line
     window.last_at = record.at or window.last_at
-    window.waiting.add(get("waiting") or 0)
+    window.waiting.add((get("waiting") or 0) + (get("swapped") or 0))
     _pools(window, record, capacity)
     prefill = record.kind == "prefill"
     if prefill:
@@ -280,6 +282,8 @@ class Streams:
 
     traits: Traits
     open: dict[int | None, Window] = field(default_factory=dict)
+    ran: dict[int | None, float] = field(default_factory=dict)
+    """The most that ever ran at once in this start: so many lanes there are at least."""
     start: int = 0
 
     def take(self, record: Record, capacity: Capacity) -> Window | None:
@@ -289,6 +293,9 @@ class Streams:
             if not (self.traits.omits_zero and record.kind == "throughput" and "running" in record.fields):
                 return None
             waiting = 0
+        # Requests that were swapped out wait for room, in a queue of their own.
+        swapped = record.fields.get("swapped")
+        waiting += swapped or 0
         rank = record.rank.get("DP") if record.rank else None
         window = self.open.get(rank)
         if window is None and len(self.open) >= 512:
@@ -297,9 +304,16 @@ class Streams:
         if window is None or window.free == (waiting > 0) or self._apart(window, record):
             closed = window
             window = Window(self.start, rank, record.line, record.at, record.line, record.at, free=not waiting)
+            window.ran_before = self.ran.get(rank, 0)
             self.open[rank] = window
+        running = record.fields.get("running")
+        if running is not None and running > self.ran.get(rank, 0):
+            self.ran[rank] = min(running, BEYOND)
         if waiting:
             add_sample(window, record, capacity)
+            if swapped:
+                window.events += 1
+                window.keep("event", record)
         else:
             _add_free(window, record, capacity)
         return closed
@@ -325,6 +339,7 @@ class Streams:
         """End every stretch, e.g. because the server restarted."""
         found = list(self.open.values())
         self.open.clear()
+        self.ran.clear()
         yield from found
 
 

@@ -335,3 +335,56 @@ def test_state_is_bounded_over_many_stretches() -> None:
         judge.see(report(i, "decode", running=4 if waits else 3, waiting=waits, kv_usage=0.1))
     assert len(judge.timeline()) <= TIMELINE
     assert judge.verdict().verdict == "lanes"
+
+
+def test_fewer_run_than_before_at_a_full_pool_so_lanes_are_not_the_limit() -> None:
+    judge = Judge(VLLM)
+    judge.see(report(0, running=9, waiting=0, kv_usage=0.9))
+    for at in (10, 20, 30):
+        judge.see(report(at, running=8, waiting=1, kv_usage=0.999))
+    assert (judge.verdict().verdict, judge.verdict().confidence) == ("kv_pool", "medium")
+    assert judge.verdict().rivals == ()
+    judge.restart(31)  # what ran before the restart says nothing about the lanes after it
+    for at in (40, 50, 60):
+        judge.see(report(at, running=8, waiting=1, kv_usage=0.999))
+    assert judge.verdict().rivals == ("lanes",)
+
+
+def test_swapped_requests_wait_for_the_pool() -> None:
+    reports = [report(at, running=20, waiting=0, swapped=4, kv_usage=0.97) for at in (0, 5, 10)]
+    found = judge_all(VLLM, reports, Capacity(lanes=256))
+    assert (found.verdict, found.confidence) == ("kv_pool", "high")
+    none = [report(at, running=20, waiting=0, swapped=0, kv_usage=0.97) for at in (0, 5, 10)]
+    assert judge_all(VLLM, none, Capacity(lanes=256)).verdict == "none"
+
+
+@pytest.mark.parametrize(
+    ("boot", "usage", "verdict"),
+    [({}, 0.2, "lanes"), ({}, 0.8, "unknown"), ({"speculative_algorithm": "DSPARK"}, 0.2, "unknown")],
+)
+def test_one_lane_short_of_all(boot: dict[str, Any], usage: float, verdict: str) -> None:
+    judge = Judge(SGLANG)
+    judge.see(Record(1, "boot", boot))
+    judge.capacity(Capacity(lanes=16, kv_pool_tokens=900_000))
+    for at in range(2, 8):
+        judge.see(report(at, "decode", running=15, waiting=1, kv_usage=usage))
+    assert judge.verdict().verdict == verdict
+
+
+@pytest.mark.parametrize(("ranks", "verdict"), [(1, "state_pool"), (4, "unknown")])
+def test_lanes_below_the_default_were_cut_by_the_state_pool(ranks: int, verdict: str) -> None:
+    judge = Judge(SGLANG)
+    judge.see(Record(1, "boot", {"dp_size": ranks}))
+    judge.see(Record(2, "capacity", {"default_lanes": 48}))
+    judge.capacity(Capacity(lanes=12, state_slots=60, kv_pool_tokens=900_000))
+    for at in range(3, 8):
+        judge.see(report(at, "decode", running=12, waiting=3, kv_usage=0.2, state_usage=0.8, state_slots_used=48))
+    assert judge.verdict().verdict == verdict
+
+
+def test_words_agree_with_their_numbers() -> None:
+    judge = Judge(VLLM)
+    for at in (0, 10, 20):
+        judge.see(report(at, running=1, waiting=1, kv_usage=0.2))
+    assert "Up to 1 waits while 1 runs" in judge.verdict().sentence
+    assert "1 to 1" not in judge.verdict().sentence
