@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from probes.__main__ import Lazy
+from probes.__main__ import COMMANDS, Lazy
 
 SCREENS: dict[str, tuple[str, str]] = {
     "demo": ("tui.commands.demo", "The live screen on a real server with a small real model; needs no GPU."),
@@ -54,8 +54,18 @@ def draftdial(ctx: click.Context) -> None:
         pick()
 
 
+def opens_screen(words: list[str]) -> bool:
+    """Whether these words of a command line lead to a screen."""
+    if {"-h", "--help", "--version"} & set(words):
+        return False
+    return not words or words[0] in SCREENS or (words[0] not in COMMANDS and not words[0].startswith("-"))
+
+
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    if opens_screen(sys.argv[1:]) and sys.stdin.isatty() and sys.stdout.isatty():
+        sys.stdout.write("draftdial …\r")  # at once; what comes next is written over it
+        sys.stdout.flush()
     draftdial(prog_name="draftdial")
     sys.exit(0)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import signal
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
@@ -85,7 +86,14 @@ class Draftdial(App[str | None]):
     def _open(self, feed: Feed) -> None:
         self.feed, self.session, self._shown = feed, Session(), (-1, None)
         self.push_screen(Live(feed.recipe, str(feed.run.path), past=feed.past))
-        self.call_after_refresh(feed.start)
+        self.call_after_refresh(self._begin, feed)
+
+    @staticmethod
+    def _begin(feed: Feed) -> None:
+        """After the first paint: what was loaded until now stays, so the collector need not look at it again."""
+        gc.freeze()
+        gc.enable()
+        feed.start()
 
     def pump(self) -> None:
         """Events to the session, the frame to the screen; nothing when nothing is new."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ from probes import store
 from probes.commands import _common as common
 from probes.recipe import Recipe, Refused
 from tui.messages import Open, OpenRun
+
+SWITCH_S = 0.001
+"""A key passes four threads on its way to the screen; under a flood of log lines each hop waits this long at most."""
 
 if TYPE_CHECKING:
     from tui.app import Feed
@@ -94,8 +98,11 @@ def need_terminal() -> None:
 
 def show(first: Any) -> None:
     """Run the screen to its end."""
+    gc.disable()  # nothing made on the way to the first paint is garbage: looking for some takes a tenth of the time
     from tui.app import Draftdial
 
+    sys.setswitchinterval(SWITCH_S)
+    sys.stdout.write("\r\x1b[K")
     said = Draftdial(opener, first).run()
     if said:
         click.echo(said)

@@ -53,6 +53,10 @@ class Log(Widget, can_focus=True):
         """A line that was jumped to."""
         self._rows: list[tuple[int, str]] = []
         self._seen: tuple[object, ...] | None = None
+        self._drawn: tuple[str, ...] | None = None
+        self._base = Style()
+        self._width = 0
+        self._labelled = ""
 
     def show(self, frame: Frame) -> None:
         """Take new lines, unless it is held."""
@@ -60,8 +64,7 @@ class Log(Widget, can_focus=True):
         if self.follow and frame.log is not self.lines:
             self.lines, self.first = frame.log, frame.log_first
             self.refresh()
-        elif not self.follow:
-            self._label()
+        self._label()
 
     # ------------------------------------------------------------------------------------------------ what keys do
 
@@ -70,7 +73,7 @@ class Log(Widget, can_focus=True):
         if not on and self.follow:
             self.bottom = self.first + len(self.lines) - 1
         self.follow, self.marked = on, None if on else self.marked
-        self.refresh()
+        self._changed()
 
     def action_scroll(self, by: int) -> None:
         """Lines up or down; at the end it follows again only when asked to."""
@@ -78,7 +81,7 @@ class Log(Widget, can_focus=True):
         last = self.first + len(self.lines) - 1
         least = min(last, self.first + max(1, self.content_size.height) - 1)
         self.bottom = max(least, min(last, self.bottom + by))
-        self.refresh()
+        self._changed()
 
     def action_page(self, by: int) -> None:
         """A page up or down."""
@@ -127,7 +130,7 @@ class Log(Widget, can_focus=True):
         last = self.first + len(self.lines) - 1
         self.bottom = min(last, number + max(0, self.content_size.height // 2))
         self.marked = number
-        self.refresh()
+        self._changed()
         return True
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
@@ -145,20 +148,26 @@ class Log(Widget, can_focus=True):
     def _last(self) -> int:
         return self.first + len(self.lines) - 1 if self.follow else self.bottom
 
+    def _changed(self) -> None:
+        self._label()
+        self.refresh()
+
     def _label(self, note: str = "") -> None:
         held = "" if self.follow else f" · held, {max(0, self.total - self._last())} newer below · f follows"
         found = f" · search {ink.safe(self.query_text, 30)!r} n N" if self.query_text else ""
         label = f"{self._title} · line {self._last()} of {self.total}{found}{held}{f' · {note}' if note else ''}"
-        if self.border_title != label:
+        if self._labelled != label:
+            self._labelled = label
             self.border_title = label.replace("[", r"\[")
 
     def _arrange(self) -> None:
         """The rows in sight, from the last one upwards; nothing else is looked at."""
         width, height = self.content_size
-        seen = (self.lines, self.first, self._last(), self.wrap, self.column, width, height)
-        if self._seen is not None and seen[0] is self._seen[0] and seen[1:] == self._seen[1:]:
+        seen = (self.first, self._last(), self.wrap, self.column, width, height, self.rich_style)
+        if self.lines is self._drawn and seen == self._seen:
             return
-        self._seen = seen
+        self._drawn = self.lines
+        self._seen, self._width, self._base = seen, width, seen[-1]
         rows: list[tuple[int, str]] = []
         number = self._last()
         while number >= self.first and len(rows) < height and self.lines:
@@ -167,18 +176,15 @@ class Log(Widget, can_focus=True):
             rows.extend((number, part) for part in reversed(parts))
             number -= 1
         self._rows = list(reversed(rows[:height]))
-        self._label()
 
     def render_line(self, y: int) -> Strip:
         """One row."""
         if y == 0:
             self._arrange()
-        width, height = self.content_size
-        base = self.rich_style
-        index = y - max(0, height - len(self._rows)) if not self.follow else y
-        if not 0 <= index < len(self._rows):
+        width, base = self._width, self._base
+        if y >= len(self._rows):
             return Strip.blank(width, base)
-        number, text = self._rows[index]
+        number, text = self._rows[y]
         style = HEADER if text.startswith("# draftdial restart ") else PLAIN
         if number == self.marked:
             style += Style(underline=True, bold=True)
