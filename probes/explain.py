@@ -84,7 +84,9 @@ def _block(label: str, lines: Sequence[str], width: int, *, wrap: bool = True) -
     for line in lines:
         lead = f"{label:<{LABEL}}" if not out else " " * LABEL
         if wrap:
-            out += textwrap.wrap(line, width, initial_indent=lead, subsequent_indent=" " * (LABEL + 2)) or [lead]
+            out += textwrap.wrap(
+                line, width, initial_indent=lead, subsequent_indent=" " * (LABEL + 2), break_on_hyphens=False
+            ) or [lead]
         else:
             out.append((lead + line)[:width])
     return out
@@ -97,13 +99,15 @@ def _ran(reading: Reading) -> list[str]:
     out = [f"{len(starts) + reading.story.more_starts - len(shown)} earlier starts"] if len(starts) > len(shown) else []
     for start in shown:
         facts = ", ".join(f"{name.replace('_', ' ')} {clean(value, 80)}" for name, value in start.facts.items())
-        lanes = f", {start.capacity.lanes} lanes" if start.capacity.lanes and len(starts) > 1 else ""
+        many = start.capacity.lanes
+        lanes = f", {many} lane{'' if many == 1 else 's'}" if many and len(starts) > 1 else ""
         ready = f", ready at line {start.ready}" if start.ready else ", never ready" if start.ended else ""
         ended = f", {clean(start.ended, 120)} at line {start.ended_line}" if start.ended else ""
         at = f" {clean(start.at, 40)}" if start.at else ""
         out.append(f"from line {start.line}{at}: {facts or 'start'}{lanes}{ready}{ended}")
     if reading.story.requests:
-        out.append(f"{reading.story.requests:,} requests ended")
+        ended_n = reading.story.requests
+        out.append(f"{ended_n:,} request{'' if ended_n == 1 else 's'} ended")
     return out
 
 
@@ -151,7 +155,10 @@ def _when(timeline: Sequence[Stretch], most: int = 10) -> list[str]:
 def _clock(at: str | None) -> str:
     """The time of day of a stamp; the whole stamp where it has none."""
     text = clean(at or "", 40)
-    return text[11:19] if len(text) >= 19 and text[10] in "T " else text
+    for date in (10, 5):  # with and without a year
+        if len(text) >= date + 9 and text[date] in "T ":
+            return text[date + 1 : date + 9]
+    return text
 
 
 def _acceptance(story: Story) -> list[str]:
@@ -167,7 +174,7 @@ def _acceptance(story: Story) -> list[str]:
     if rate is not None:
         counted = f" ({overall.accepted:,} of {overall.drafted:,})" if overall.drafted else ""
         said.append(f"{rate:.1%} of drafted tokens accepted{counted}")
-    out.append(f"{', '.join(said)}, over {overall.n:,} reports")
+    out.append(f"{', '.join(said)}, over {overall.n:,} report{'' if overall.n == 1 else 's'}")
     line = _spark([b.accept_len if length is not None else b.accept_rate for b in story.acceptance])
     if line:
         out.append(f"over time: {line}")

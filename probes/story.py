@@ -13,7 +13,10 @@ BUCKETS = 32
 TROUBLES = 48
 STARTS = 64
 TROUBLE = frozenset({"reject", "retract", "preempt", "oom", "crash", "error"})
-NAMES = ("version", "model", "spec_algorithm")
+NAMES = (
+    "version", "model", "model_path", "spec_algorithm", "spec_type", "speculative_algorithm", "num_draft_tokens", "draft_depth",
+    "tp_size", "dp_size",
+)  # fmt: skip
 """Extras of start-up records that say what ran, in the order in which they are shown."""
 
 
@@ -94,6 +97,8 @@ class Story:
     top_gen_tps: float | None = None
     _size: int = 1
     _loaded: bool = True
+    _failed: bool = False
+    """Something went wrong since the start under way began and nothing ran: the next boot line is another start."""
     _known: dict[tuple[str, str], Trouble] = field(default_factory=dict)
     more_troubles: int = 0
     more_starts: int = 0
@@ -146,12 +151,12 @@ class Story:
             if record.fields.get("hint"):
                 self._trouble(record)
             return
-        if not self.starts or (self._loaded and kind in {"boot", "weights"}):
+        if not self.starts or (self._loaded and kind in {"boot", "weights"}) or (self._failed and kind == "boot"):
             if len(self.starts) >= STARTS:
                 del self.starts[1]
                 self.more_starts += 1
             self.starts.append(Start(record.line, record.at))
-            self._loaded = False
+            self._loaded = self._failed = False
         start = self.starts[-1]
         for name in NAMES:
             if (value := record.fields.get(name)) is not None:
@@ -160,6 +165,7 @@ class Story:
             start.ready = record.line
 
     def _trouble(self, record: Record) -> None:
+        self._failed = self._failed or record.kind == "error"
         if record.kind in {"crash", "oom"}:
             self._loaded = True
             if record.kind == "crash" and self.starts and self.starts[-1].ended is None:

@@ -220,3 +220,28 @@ def test_screen_of_a_whole_reading_fits(tmp_path: Path) -> None:
     text = "\n".join(lines)
     for part in ("Capacity", "Ceiling", "When", "KV POOL (high)", "To be sure", "10:00:12"):
         assert part in text
+
+
+def test_each_failed_start_is_a_start_of_its_own(tmp_path: Path) -> None:
+    failed = f"{D}00.000  INFO  starting engine\n{D}01.000  ERROR cannot bind 127.0.0.1:8080\n"
+    log = tmp_path / "a.log"
+    log.write_text(failed + failed + NINFER)
+    found = read(log)
+    assert [start.line for start in found.story.starts] == [1, 3, 5]
+    assert [start.ready for start in found.story.starts] == [None, None, 9]
+
+
+def test_counts_agree_with_their_nouns_and_times_are_short(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    done = "openai-chat | output limit | prompt 57 | output 40 | cache 0 (0.0%) | TTFT 121 ms | total 2.2s"
+    log.write_text(NINFER.replace("3 active", "1 active") + f"{D}09.000  INFO  req#1 done | {done}\n" + NINFER)
+    assert "1 request ended" in screen(read(log), 100)
+    assert ", 1 lane, ready" in screen(read(log), 200)
+    report = "Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 9.0 tokens/s, Running: 2 reqs"
+    log.write_text(
+        "".join(
+            f"INFO 03-17 15:38:{10 * i} [loggers.py:1] {report}, Waiting: 5 reqs, GPU KV cache usage: 9.0%\n"
+            for i in range(1, 4)
+        )
+    )  # fmt: skip
+    assert "15:38:10–15:38:30" in screen(read(log), 100)

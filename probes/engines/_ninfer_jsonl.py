@@ -13,7 +13,7 @@ from typing import Any
 
 from probes.engines import _ninfer_pool as pool
 from probes.engines._ninfer_clauses import drafts
-from probes.engines._ninfer_trouble import hint, outcome
+from probes.engines._ninfer_trouble import code_of, hint, outcome
 from probes.events import Capacity, Kind, Record
 
 MARK = "ninfer_serve_request_log"
@@ -136,7 +136,7 @@ def report(event: Object) -> dict[str, Any]:
     tokens, seconds = part(event, "tokens"), real(event.get("interval_seconds"))
     found: dict[str, Any] = {
         name: whole(scheduler.get(name))
-        for name in ("running", "waiting", "decode_ready", "prefilling", "materializing", "terminal_pending")
+        for name in ("running", "waiting", "decode_ready", "prefilling", "materializing", "terminal_pending", "paused")
     }
     if seconds:
         found["interval_ms"] = seconds * 1000
@@ -150,7 +150,8 @@ def report(event: Object) -> dict[str, Any]:
 
 def _failed(name: str, event: Object, head: dict[str, Any]) -> tuple[Kind, dict[str, Any]]:
     error = part(event, "error") or part(event, "rejection") or event
-    code = str(error.get("code") or error.get("type") or "failed").replace("_", " ")
+    said = str(error.get("code") or error.get("type") or "").replace("_", " ")
+    code = said or code_of(str(error.get("message") or "")) or "failed"
     status = whole(error.get("status"))
     kind, result = outcome(code, status, refused=name == "request_rejected")
     fields = head | {

@@ -37,6 +37,18 @@ CODES: dict[str, tuple[str, str]] = {
 }
 
 
+_TEXTS = {
+    "inference request queue is full": "server overloaded",
+    "inference request expired": "request queue timeout",
+    "inference engine is unavailable": "service unavailable",
+}
+
+
+def code_of(message: str) -> str | None:
+    """The code (with blanks) that belongs to an engine's message, where the record tells the message alone."""
+    return next((code for text, code in _TEXTS.items() if text in message), None)
+
+
 def hint(code: str) -> str:
     """What to do about a request's error code (with blanks, as the log prints it); empty when nothing is known."""
     return CODES.get(code, ("", ""))[1]

@@ -113,6 +113,18 @@ class Start:
             return self.capped[0], self.capped[3]
         return (self.reduced[1], self.reduced[2]) if self.reduced is not None else None
 
+    def step(self) -> tuple[int, int] | None:
+        """Prompt tokens of one step at most. Before 0.4 the capacity line has no chunk: then the flags' counts.
+
+        None when neither says: the limit on prompts is larger than a chunk, and no step comes near it.
+        """
+        chunk, asked = self.least("chunked_prefill_size"), self.args.get("chunked_prefill_size")
+        if chunk is None and isinstance(asked, int) and not self.args.get("enable_dp_attention"):
+            chunk = asked, self.args_line
+        if chunk is None:
+            return None
+        return chunk if chunk[0] > 0 else self.least("max_prefill_tokens")
+
     def slots(self) -> tuple[int, int] | None:
         """State slots of one rank."""
         found = min((f.states for f in self.ranks.values() if f.states is not None), default=None)
@@ -155,8 +167,7 @@ def capacity(start: Start) -> Capacity:
     put("kv_pool_tokens", tokens if tokens is not None and tokens[0] >= 0 else None)
     put("lanes", start.lanes())
     put("max_context", start.least("context_len"))
-    chunk = start.least("chunked_prefill_size")
-    put("batch_tokens", chunk if chunk is not None and chunk[0] > 0 else start.least("max_prefill_tokens"))
+    put("batch_tokens", start.step())
     put("state_slots", start.slots())
     put("state_slots_per_request", start.slots_each())
     put(

@@ -102,10 +102,11 @@ def _ceiling(seen: Seen, finding: Finding, window: Window, share: float) -> Ceil
     for name in finding.cites:
         if (line := seen.capacity.lines.get(name)) is not None:
             evidence.append((line, f"{name} = {getattr(seen.capacity, name, None)}"))
-    for sign in finding.signs:
-        evidence.extend(window.kept.get(sign, []))
-    if not any(window.kept.get(sign) for sign in finding.signs):
-        evidence.extend(window.kept.get("any", []))
+    shown: list[Kept] = []
+    for sign in (*finding.signs, "any"):
+        if len(shown) < 3:  # the strongest signs first; weaker ones only where those are few
+            shown.extend(window.kept.get(sign, []))
+    evidence.extend(shown)
     if finding.verdict == "kv_pool":
         evidence.extend(seen.full.kept[:2])
     some = "" if share > 0.995 else f" This held in {share:.0%} of the reports with a queue."
@@ -149,7 +150,11 @@ def _without_queue(seen: Seen) -> Ceiling:
     if seen.tally.free:
         return _nothing_bound(seen)
     if seen.requests and not seen.queued and seen.traits.omits_zero and seen.capacity.pages is not None:
-        text = f"None of {counted(seen.requests, 'request', 'requests')} waited in a queue, as their own lines say."
+        text = (
+            "The one request that ended did not wait in a queue, as its own line says."
+            if seen.requests == 1
+            else f"None of {seen.requests:,} requests waited in a queue, as their own lines say."
+        )
         return _told(seen, "none", "low", text, seen.tally.free_kept)
     missing = ("a report of how many requests run and wait",)
     text = "No report with load is in this start of the log." if not seen.requests else (

@@ -171,6 +171,11 @@ def seconds_between(first: str | None, last: str | None) -> float | None:
         return None
 
 
+def put_out(fields: Any) -> int:
+    """Requests that run no more for want of room in the pool: swapped out or paused, in a queue of their own."""
+    return (fields.get("swapped") or 0) + (fields.get("paused") or 0)
+
+
 def lane_count(capacity: Capacity, fields: Any) -> int | None:
     """Lanes that stand against this report's `running`: of one rank, or of all when the report adds ranks up."""
     if capacity.lanes is None:
@@ -185,7 +190,7 @@ def add_sample(window: Window, record: Record, capacity: Capacity) -> None:
     running = get("running")
     window.last_line = record.line
     window.last_at = record.at or window.last_at
-    window.waiting.add((get("waiting") or 0) + (get("swapped") or 0))
+    window.waiting.add((get("waiting") or 0) + put_out(record.fields))
     _pools(window, record, capacity)
     prefill = record.kind == "prefill"
     if prefill:
@@ -293,9 +298,8 @@ class Streams:
             if not (self.traits.omits_zero and record.kind == "throughput" and "running" in record.fields):
                 return None
             waiting = 0
-        # Requests that were swapped out wait for room, in a queue of their own.
-        swapped = record.fields.get("swapped")
-        waiting += swapped or 0
+        out = put_out(record.fields)
+        waiting += out
         rank = record.rank.get("DP") if record.rank else None
         window = self.open.get(rank)
         if window is None and len(self.open) >= 512:
@@ -311,7 +315,7 @@ class Streams:
             self.ran[rank] = min(running, BEYOND)
         if waiting:
             add_sample(window, record, capacity)
-            if swapped:
+            if out:
                 window.events += 1
                 window.keep("event", record)
         else:

@@ -116,3 +116,19 @@ def test_no_event_makes_it_raise(name: str, data: st.DataObject) -> None:
         event[section] = data.draw(JUNK)
     _, found = read([json.dumps(event)])
     assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "outcome"),
+    [
+        ("inference request expired while waiting for admission", "reject", "queue_timeout"),
+        ("inference request queue is full", "reject", "overloaded"),
+        ("inference engine is unavailable", "error", "error"),
+        ("kernel launch failed", "error", "error"),
+    ],
+)
+def test_an_error_without_a_code_is_known_by_its_message(message: str, kind: str, outcome: str) -> None:
+    head = {name: EVENT[name] for name in ("artifact_type", "schema_version", "timestamp_unix_ms", "request")}
+    event = head | {"event": "request_error", "error": {"message": message}}
+    _, (record,) = read([json.dumps(event)])
+    assert (record.kind, record.fields["outcome"], record.fields["reason"]) == (kind, outcome, message)

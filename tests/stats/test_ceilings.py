@@ -388,3 +388,10 @@ def test_words_agree_with_their_numbers() -> None:
         judge.see(report(at, running=1, waiting=1, kv_usage=0.2))
     assert "Up to 1 waits while 1 runs" in judge.verdict().sentence
     assert "1 to 1" not in judge.verdict().sentence
+
+
+def test_paused_requests_wait_for_the_pool() -> None:
+    newer = Capacity(lanes=4, pages=1024, page_tokens=64)  # a build that may not promise whole outputs
+    reports = [report(at, running=2, decode_ready=2, paused=1) for at in (0, 5, 10)]
+    found = judge_all(NINFER, reports, newer)
+    assert (found.verdict, [e.line for e in found.evidence]) == ("kv_pool", [0, 5, 10])
