@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from probes import engines
 from probes.engines import Engine, LogReader
+from probes.engines._unwrap import unwrap
 from probes.events import Capacity, Ceiling, Record, Warn
 from probes.follow import CUT, Splitter
 from probes.stats.ceilings import Judge, Stretch, Traits
@@ -109,7 +110,12 @@ def opened(path: Path | None) -> Iterator[BufferedIOBase]:
 def sniffed(lines: Sequence[str], names: Sequence[str] | None = None) -> list[tuple[str, float]]:
     """How surely these lines are each engine's, surest first."""
     looked = [line if len(line) <= 4096 else line[:4096] for line in lines]
-    scores = [(name, engines.engine(name).sniff(looked)) for name in (names or engines.names())]
+    known = [engines.engine(name) for name in (names or engines.names())]
+    scores = [(one.name, one.sniff(looked)) for one in known]
+    if max(score for _, score in scores) < SURE:
+        # Nothing speaks for itself: look behind what collectors and terminals put in front.
+        inner = [piece for line in looked[:400] for piece in unwrap(line)]
+        scores = [(one.name, one.sniff(inner)) for one in known]
     return sorted(scores, key=lambda pair: -pair[1])
 
 
@@ -117,8 +123,10 @@ def _guess(lines: Sequence[str]) -> str | None:
     """The engine whose reader alone makes anything of a handful of lines, e.g. of a refused start."""
     if not 0 < len(lines) <= FEW:
         return None
-    found = [name for name in engines.names() if engines.parse(name, lines)]
-    return found[0] if len(found) == 1 else None
+    found = {name: records for name in engines.names() if (records := engines.parse(name, lines))}
+    if len(found) > 1:  # the one that knows a cure knows the line
+        found = {name: records for name, records in found.items() if any("hint" in r.fields for r in records)}
+    return next(iter(found)) if len(found) == 1 else None
 
 
 @dataclass(slots=True)
