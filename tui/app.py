@@ -103,7 +103,7 @@ class Draftdial(App[str | None]):
         self.session.apply_all(feed.drain())
         frame = self.session.frame()
         live = next((s for s in reversed(self.screen_stack) if isinstance(s, Live)), None)
-        if live is None:
+        if live is None or not live.up:
             return
         self._beat += 1
         if (frame.version, feed.doing) != self._shown:

@@ -12,6 +12,8 @@ from tui.charts import Axis, Series, colours, draw, letters
 from tui.widgets import ink
 
 SETTLED = frozenset({"VERDICT"})
+LOW = 6
+"""A chart of fewer rows says less than a table."""
 
 
 def cells(frame: Frame) -> list[Mapping[str, Any]]:
@@ -28,6 +30,16 @@ def depths(frame: Frame) -> list[int]:
     """The depths of the dial and those measured besides, ascending."""
     seen = {int(c["depth"]) for c in cells(frame)}
     return sorted(seen | set(frame.run.depths if frame.run else ()))
+
+
+def spoken(verdict: Mapping[str, Any]) -> tuple[str, str]:
+    """A verdict as its word and its sentence, which does not say the word again."""
+    word = str(verdict.get("state") or ink.NONE).replace("_", " ")
+    sentence = ink.safe(verdict.get("sentence") or "")
+    if sentence.casefold().startswith(word.casefold()):
+        sentence = sentence[len(word) :].lstrip(" :.,")
+        sentence = sentence[:1].upper() + sentence[1:]
+    return word, sentence
 
 
 def mean(cell: Mapping[str, Any], key: str) -> float | None:
@@ -69,8 +81,34 @@ def chart(frame: Frame, value: Value, words: Words, width: int, height: int, **m
     at = focus(frame, {depth for (_, depth), cell in grid.items() if value(cell) is not None})
     row = {name: cell for (name, depth), cell in grid.items() if depth == at}
     legend = _legend(categories(frame), row, at, words, width)
-    drawn = [plot(frame, value, width, height - len(legend), **more)] if height > len(legend) else []
+    room = height - len(legend)
+    if row and room < LOW:
+        return table(frame, words, width, height, at)
+    drawn = [plot(frame, value, width, room, **more)] if room > 0 else []
     return ink.lines([*drawn, *legend])
+
+
+def table(frame: Frame, words: Words, width: int, height: int, at: int | None) -> Text:
+    """A row a depth, a column a category, for a panel too low for a chart; the depths around `at` come first."""
+    names, grid = categories(frame), {(c["category"], int(c["depth"])): c for c in cells(frame)}
+    marks, inks = letters(names), colours(names)
+    column = max(6, (width - 6) // max(1, len(names)) - 1)
+    out = [Text("depth ", style="dim")]
+    for name in names:
+        out[0].append(f"{ink.cut(f'{marks[name]} {ink.safe(name)}', column):>{column}} ", style=inks[name])
+    rows = sorted({depth for _, depth in grid})
+    first = max(0, min(rows.index(at) if at in rows else 0, len(rows) - height + 1))
+    for depth in rows[first : first + max(0, height - 1)]:
+        line = Text(f"{depth:>5} ")
+        for name in names:
+            cell = grid.get((name, depth))
+            settled = cell is not None and cell.get("state") in SETTLED
+            said = words(cell) if cell is not None else ink.NONE
+            line.append(f"{ink.cut(said, column):>{column}} ", style="" if settled else "dim")
+        out.append(line)
+    for line in out:
+        line.truncate(width, overflow="ellipsis")
+    return ink.lines(out)
 
 
 def focus(frame: Frame, known: set[int]) -> int | None:

@@ -55,7 +55,7 @@ def _row(grid: Grid, names: list[str], at: int | None, title: str, key: str, wid
 def _table(grid: Grid, names: list[str], rows: list[int], width: int, height: int) -> Text:
     """A row a depth, a column a category, three figures side by side."""
     marks, inks = letters(names), colours(names)
-    column = max(5, min(8, (width - 6) // max(1, len(FIGURES) * len(names)) - 1))
+    column = max(4, min(8, (width - 6) // max(1, len(FIGURES) * len(names)) - 1))
     head, marked = Text("depth ", style="dim"), Text("      ")
     for title, _ in FIGURES:
         head.append(ink.pad(f" {title} ms", (column + 1) * len(names)), style="bold")
@@ -77,7 +77,7 @@ def _figure(cell: Mapping[str, Any] | None, key: str, column: int) -> Text:
     """A figure in its column; dim while it is not settled, with ≈ where it is not exact."""
     value = None if cell is None else cell.get(key)
     about = "≈" if cell is not None and value is not None and key != "ttft_ms" and cell.get("approximate") else ""
-    shown = about + ink.figure(value, ".0f" if value is not None and value >= 1000 else ".1f")
+    shown = about + ink.figure(value, ".0f" if value is not None and value >= 100 else ".1f")
     settled = cell is not None and cell.get("state") in SETTLED
     return Text(f"{shown[:column]:>{column}} ", style="" if settled else "dim")
 

@@ -10,11 +10,13 @@ from rich.text import Text
 from probes.session import Frame
 from tui.charts import colours
 from tui.panels import Panel
-from tui.panels._cells import cells
+from tui.panels._cells import cells, spoken
 from tui.widgets import ink
 from tui.widgets.drawn import Drawn
 
 RULES = (("minimax", "worst case"), ("median", "median"), ("mean", "mean"))
+SHORT = 9
+"""Below this many rows the verdict's sentence is cut to two, so that the table stays whole; `y` tells all of it."""
 FIRM = ("PICK", "NOTHING_TO_CHOOSE")
 
 
@@ -26,6 +28,8 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     if not names:
         return Text("nothing measured yet: p probes this depth, s sweeps all of them", style="dim")
     head = _verdict(frame, result)
+    if height < SHORT and _rows(head, width) > 2:
+        head.truncate(2 * width - 6, overflow="ellipsis")
     table = _table(result, regret, names, width)
     tail = [t for t in (_rules(result), _units(frame), *_flags(result)) if t is not None]
     room = height - _rows(head, width)
@@ -48,8 +52,8 @@ def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
     """The verdict in a word, then its sentence; the word is not said twice."""
     verdict = result.get("verdict") or {}
     state = str(verdict.get("state") or ink.NONE)
-    sentence = ink.safe(verdict.get("sentence") or "")
-    text = Text(state.replace("_", " "), style=f"bold {ink.GOOD}" if state in FIRM else f"bold {ink.WARN}")
+    word, sentence = spoken(verdict)
+    text = Text(word, style=f"bold {ink.GOOD}" if state in FIRM else f"bold {ink.WARN}")
     if verdict.get("depth") is not None:
         text.append(f" {verdict['depth']}")
     if result.get("simulated") or (frame.run and frame.run.simulated):
@@ -57,10 +61,6 @@ def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
     needs = verdict.get("needs_requests")
     if needs and str(needs) not in sentence:
         text.append(f" · about {needs} more requests", style="not bold default")
-    word = state.replace("_", " ").casefold()
-    if sentence.casefold().startswith(word):
-        sentence = sentence[len(word) :].lstrip(" :.,")
-        sentence = sentence[:1].upper() + sentence[1:]
     return text.append(f" · {sentence}" if sentence else "", style="not bold default")
 
 

@@ -52,6 +52,8 @@ class Live(Screen[None]):
         self.frame = Frame()
         self.doing: str | None = None
         """What the lab is busy with, in words."""
+        self.up = False
+        """Whether it is composed, so that it can be drawn on."""
         self.paused = False
         self.chosen = "accept"
         self.zoomed = False
@@ -72,6 +74,7 @@ class Live(Screen[None]):
 
     def on_mount(self) -> None:
         """The dial has the focus."""
+        self.up = True
         self.dial.focus()
         self.show(self.frame)
 
@@ -106,6 +109,8 @@ class Live(Screen[None]):
 
     def tick(self) -> None:
         """What changes with the clock alone."""
+        if not self.up:
+            return
         width = max(1, self.size.width - 2)
         self.query_one("#header", Line).put(lines.header(self.frame, time.time(), width, past=self.past))
         rows = lines.told(self.frame, self.doing, self._told, width)

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from probes import store
 from tui.messages import OpenRun
+from tui.panels._cells import spoken
 from tui.widgets import ink
 
 MOST = 200
@@ -39,8 +40,8 @@ class Runs(ModalScreen[OpenRun | None]):
         for run in found:
             result = run.result() or {}
             verdict = result.get("verdict") or {}
-            told = f"{verdict.get('state', '')} {verdict.get('sentence', '')}".strip() or "no judgment"
-            text = Text(f"{ink.pad(run.name, 16)} {ink.pad(ink.safe(result.get('engine') or ''), 9)} {ink.safe(told)}")
+            told = " · ".join(spoken(verdict)) if verdict else "no judgment"
+            text = Text(f"{ink.pad(run.name, 16)} {ink.pad(ink.safe(result.get('engine') or ''), 9)} {told}")
             out.append(Option(text, id=run.name))
         return out
 

@@ -13,11 +13,13 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from probes.session import Frame
-from tui.panels._cells import SETTLED, cells, mean
+from tui.panels._cells import SETTLED, cells, mean, spoken
 from tui.panels.capacity import verdict
 from tui.widgets import ink
 
-HEAD = Text("depth category       n accept  length tok/s           TPOT ms  TTFT ms  step ms", style="dim")
+FLAGS = 3
+"""Sentences of a flag that are shown; one a prompt would hide the numbers."""
+HEAD = Text("depth category       n accept  length tok/s       TPOT ms  TTFT ms  step ms", style="dim")
 
 
 class Why(ModalScreen[int | None]):
@@ -36,16 +38,16 @@ class Why(ModalScreen[int | None]):
             yield OptionList(*self._options(), markup=False)
 
     def _options(self) -> list[Option]:
-        out = [Option(text, disabled=True) for text in self._numbers()]
-        out += [Option(Text(" "), disabled=True), Option(Text("Ceiling", style="bold"), disabled=True)]
-        out.append(Option(verdict(self._frame), disabled=True))
+        out = [Option(text) for text in self._numbers()]
+        out += [Option(Text(" ")), Option(Text("Ceiling", style="bold"))]
+        out.append(Option(verdict(self._frame)))
         ceiling = self._frame.ceiling
         if ceiling is not None:
             for said in (ceiling.experiment, ceiling.advice):
                 if said:
-                    out.append(Option(Text(f"→ {ink.safe(said)}"), disabled=True))
+                    out.append(Option(Text(f"→ {ink.safe(said)}")))
             if ceiling.rivals:
-                out.append(Option(Text(f"could also be: {', '.join(ceiling.rivals)}", style="dim"), disabled=True))
+                out.append(Option(Text(f"could also be: {', '.join(ceiling.rivals)}", style="dim")))
             out += [self._line(e.line, e.text) for e in ceiling.evidence]
         out += self._capacity()
         return out
@@ -57,12 +59,12 @@ class Why(ModalScreen[int | None]):
         out = [Text("Verdict", style="bold")]
         if not found:
             return [*out, Text("nothing measured yet", style="dim")]
-        out.append(Text(f"{found.get('state')}: {ink.safe(found.get('sentence') or '')}"))
+        out.append(Text(" · ".join(spoken(found))))
         for name in result.get("flags") or []:
-            out += [
-                Text(f"! {name}: {ink.safe(said)}", style=ink.WARN)
-                for said in ((result.get("flag_details") or {}).get(name) or [""])
-            ]
+            details = (result.get("flag_details") or {}).get(name) or [""]
+            out += [Text(f"! {name}: {ink.safe(said)}", style=ink.WARN) for said in details[:FLAGS]]
+            if len(details) > FLAGS:
+                out.append(Text(f"! {name}: and {len(details) - FLAGS} more", style=ink.WARN))
         out += [Text(" "), HEAD]
         for c in cells(self._frame):
             speeds = c.get("decode_tps") or []
@@ -74,7 +76,7 @@ class Why(ModalScreen[int | None]):
             about = "≈" if c.get("approximate") else ""
             row = (
                 f"{c['depth']:>5} {ink.pad(ink.safe(c['category']), 12)} {c.get('n', 0):>3} "
-                f"{ink.figure(c.get('accept_rate'), '.1%'):>6} {ink.figure(c.get('accept_len'), '.2f'):>7} {both:<15} "
+                f"{ink.figure(c.get('accept_rate'), '.1%'):>6} {ink.figure(c.get('accept_len'), '.2f'):>7} {both:<11} "
                 f"{about + ink.figure(c.get('tpot_ms'), '.2f'):>8} {ink.figure(c.get('ttft_ms')):>8} "
                 f"{ink.figure(c.get('step_ms'), '.2f'):>8}"
             )
@@ -85,11 +87,11 @@ class Why(ModalScreen[int | None]):
 
     def _capacity(self) -> list[Option]:
         """What the server said it can hold, each with its line."""
-        out = [Option(Text(" "), disabled=True), Option(Text("Capacity", style="bold"), disabled=True)]
+        out = [Option(Text(" ")), Option(Text("Capacity", style="bold"))]
         capacity = self._frame.capacity
         if capacity is None:
-            return [*out, Option(Text("the server has not said what it can hold", style="dim"), disabled=True)]
-        out += [Option(Text(ink.safe(t)), disabled=True) for t in capacity.explain]
+            return [*out, Option(Text("the server has not said what it can hold", style="dim"))]
+        out += [Option(Text(ink.safe(t))) for t in capacity.explain]
         by_line: dict[int, list[str]] = {}
         for name, line in capacity.lines.items():
             by_line.setdefault(line, []).append(name)
@@ -99,6 +101,8 @@ class Why(ModalScreen[int | None]):
 
     @staticmethod
     def _line(number: int, text: str) -> Option:
+        if number <= 0:
+            return Option(Text("            ").append(ink.safe(text)))
         return Option(
             Text(f"log {number:>6}  ", style=ink.HOT).append(ink.safe(text), style="not bold"),
             id=f"{number}:{id(text)}",

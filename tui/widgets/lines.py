@@ -53,12 +53,11 @@ def header(frame: Frame, now: float, width: int, *, past: bool = False) -> Text:
         right.append("".join(extras), style="not bold")
         gap = width - left.cell_len - right.cell_len - end.cell_len
         return Text.assemble(left, " " * (gap // 2), right, " " * (gap - gap // 2), end)
+    name = f" · {'past · ' if past else ''}{ink.safe(run.preset)}"
     for extra in extras:
-        if left.cell_len + right.cell_len + len(extra) + 2 <= width:
+        if left.cell_len + min(len(name), 24) + right.cell_len + len(extra) + 2 <= width:
             right.append(extra, style="not bold")
-    left.append(
-        ink.cut(f" · {'past · ' if past else ''}{ink.safe(run.preset)}", width - right.cell_len - left.cell_len - 2)
-    )
+    left.append(ink.cut(name, width - right.cell_len - left.cell_len - 2))
     return Text.assemble(left, " " * max(2, width - left.cell_len - right.cell_len), right)
 
 
