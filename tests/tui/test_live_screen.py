@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -144,8 +145,6 @@ def test_quitting_without_a_server_just_quits(on_screen: Show, feed: Any) -> Non
 
 
 def test_simulated_is_said_on_top_and_beside_the_verdict(on_screen: Show, feed: Any, facts: list[Event]) -> None:
-    import dataclasses
-
     run = facts[0]
     assert isinstance(run, RunStarted)
     for size in (WIDE, SMALL):
@@ -196,6 +195,17 @@ def test_a_run_of_the_past_starts_nothing(on_screen: Show, feed: Any, facts: lis
     assert feed.asked == []
     assert "a run of the past: nothing can be started here" in shown
     assert "past" in shown.split("\n")[0]
+
+
+def test_a_server_of_someone_else_is_probed_and_never_restarted(on_screen: Show, feed: Any, ready: list[Event]) -> None:
+    run = ready[0]
+    assert isinstance(run, RunStarted)
+    events = [dataclasses.replace(run, attached=True), *ready[1:]]
+    shown = on_screen(feed, events, WIDE, "right", "enter", "s", "u", "S", "p")
+    assert feed.asked == [Probe()]
+    assert "attached" in shown.split("\n")[0]
+    on_screen(feed, events, WIDE, "q")
+    assert feed.closed is False
 
 
 def test_help_names_every_key(on_screen: Show, feed: Any, recipe: Recipe) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tui.screens.live import Live
 
 UP = frozenset({"starting", "loading", "ready", "draining"})
+ATTACHED = "attached: this server is someone else's and is never restarted or stopped; p probes it"
 PAST = "a run of the past: nothing can be started here"
 
 
@@ -128,7 +129,7 @@ def stop(screen: Live) -> None:
 
 def leave(screen: Live) -> None:
     """Quit; asks first when a server runs."""
-    if screen.past or screen.state not in UP:
+    if screen.past or screen.state not in UP or (screen.frame.run is not None and screen.frame.run.attached):
         screen.ask(Quit())
     else:
         from tui.screens.leave import Leave
@@ -182,7 +183,8 @@ def runs(screen: Live) -> None:
     """Runs of the store."""
     from tui.screens.runs import Runs
 
-    if screen.state in UP and not screen.past:
+    attached = screen.frame.run is not None and screen.frame.run.attached
+    if screen.state in UP and not screen.past and not attached:
         screen.say("a server runs: S stops it first")
     else:
         screen.app.push_screen(Runs(), lambda intent: void(intent and screen.ask(intent)))

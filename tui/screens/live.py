@@ -17,9 +17,9 @@ from textual.widgets import Footer
 from probes.recipe import Recipe
 from probes.session import Frame
 from tui import panels
-from tui.messages import Asked, Cancel, Intent, OpenRun, Pause, Quit, StopServer
+from tui.messages import Apply, Asked, Cancel, Intent, OpenRun, Pause, Quit, StopServer, Sweep
 from tui.screens import layout
-from tui.screens.keys import BY_NAME, KEYS, PAST
+from tui.screens.keys import ATTACHED, BY_NAME, KEYS, PAST
 from tui.widgets import lines
 from tui.widgets.dial import Dial
 from tui.widgets.lines import Line
@@ -210,8 +210,11 @@ class Live(Screen[None]):
 
     def ask(self, intent: Intent) -> bool:
         """Post an intent, unless this is a run of the past or the lab is busy. Whether it was posted."""
+        run = self.frame.run
         if self.past and not isinstance(intent, (Quit, OpenRun)):
             self.say(PAST)
+        elif run is not None and run.attached and isinstance(intent, (Apply, Sweep, StopServer)):
+            self.say(ATTACHED)
         elif self.doing and not isinstance(intent, (Cancel, StopServer, Pause, Quit)):
             self.say(f"busy: {self.doing} · x ends it")
         else:

@@ -104,6 +104,8 @@ class Dial(Widget, can_focus=True):
         if self.refused:
             return [Text(ink.safe(self.refused), style=ink.BAD)]
         server = self._frame.server
+        if self._frame.run is not None and self._frame.run.attached:
+            return [Text("attached: p probes it; nothing here restarts it", style="dim")]
         boot = self._frame.boots[max(self._frame.boots)] if self._frame.boots else None
         cost = f", {ink.span(boot)} at the last boot" if boot is not None else ""
         if server is not None and server.state == "failed":

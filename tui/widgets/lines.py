@@ -45,7 +45,8 @@ def header(frame: Frame, now: float, width: int, *, past: bool = False) -> Text:
     right = Text("SIMULATED", style=f"bold reverse {ink.WARN}").append("  ") if run.simulated else Text()
     right.append(f"{sign} {state}", style=f"bold not reverse {style}" if style != ink.QUIET else "not reverse")
     extras = _extras(frame, now, past=past)
-    name = f" · {'past · ' if past else ''}{ink.safe(run.engine)} · {ink.safe(run.preset)}"
+    how = "past · " if past else "attached · " if run.attached else ""
+    name = f" · {how}{ink.safe(run.engine)} · {ink.safe(run.preset)}"
     end = Text(f"run {ink.safe(run.run)}", style="dim")
     whole = sum(map(len, extras)) + left.cell_len + len(name) + right.cell_len + end.cell_len
     if width - whole >= 4:
@@ -53,7 +54,7 @@ def header(frame: Frame, now: float, width: int, *, past: bool = False) -> Text:
         right.append("".join(extras), style="not bold")
         gap = width - left.cell_len - right.cell_len - end.cell_len
         return Text.assemble(left, " " * (gap // 2), right, " " * (gap - gap // 2), end)
-    name = f" · {'past · ' if past else ''}{ink.safe(run.preset)}"
+    name = f" · {how}{ink.safe(run.preset)}"
     for extra in extras:
         if left.cell_len + min(len(name), 24) + right.cell_len + len(extra) + 2 <= width:
             right.append(extra, style="not bold")
