@@ -152,6 +152,11 @@ class Bench:
         await self._read_back(recipe, start.url)
         return True
 
+    async def give_up(self) -> None:
+        """End a start that is under way: engines may need minutes, and whoever waits may have changed their mind."""
+        if self.server.state in {"starting", "loading"}:
+            await self.server.stop()
+
     async def stop(self) -> None:
         """Close our streams, then end the server and all it started."""
         await self.load.cancel()

@@ -175,10 +175,11 @@ class Lab:
         self.bench.notice("info", "paused before the next point" if on else "going on")
 
     async def cancel(self) -> None:
-        """End the plan: close the streams and keep what was measured."""
+        """End what runs: close the streams, give up a start that is under way, and keep what was measured."""
         self._cancelled = True
         self._go.set()
         await self.bench.load.cancel()
+        await self.bench.give_up()
 
     # ------------------------------------------------------------------------------------------------ one point
 
@@ -201,7 +202,7 @@ class Lab:
             return Measured(step, tuple(have))
         if step.fresh or bench.server.state != "ready":
             if not await bench.apply(step.depth, step.settings):
-                return Measured(step, tuple(have), failed="the server did not start")
+                return Measured(step, tuple(have), failed="stopped" if self._cancelled else "the server did not start")
             todo, have = self._split(recipe, step)
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")

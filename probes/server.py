@@ -138,6 +138,8 @@ class Server:
         """The last line or progress bar, for the screen while it boots."""
         self._emit = emit
         self._explain = explain
+        self._given_up = False
+        """Whether the start that is under way was ended on purpose: it has no failure to explain."""
         self._link: Link | None = None
         self._facts: dict[str, Any] = {}
         self._told = asyncio.Event()
@@ -168,7 +170,10 @@ class Server:
         header += f" · {shlex.join(mask(start.argv))}"
         self._link = Link(self.log, header, start.argv, {**os.environ, **start.env}, self._hear, start.cleanup)
         self._watcher = asyncio.create_task(self._until_over(self._link))
+        self._given_up = False
         ready = await self._until_ready(start)
+        if self._given_up:
+            return False
         if ready:
             self.boot_s = self._facts.get("simulated_boot_s", time.monotonic() - self._began)
             self._say("ready", boot_s=self.boot_s)
@@ -194,7 +199,7 @@ class Server:
                         self._facts["simulated_boot_s"] = float(reply.headers["x-simulated-boot"])
                     return True
                 now = time.monotonic()
-                if now - told_at >= 0.2:
+                if now - told_at >= 0.2 and not self._given_up:
                     told_at = now
                     self._say("loading" if self.pid else "starting")
                 with contextlib.suppress(asyncio.TimeoutError):
@@ -246,7 +251,8 @@ class Server:
     # ------------------------------------------------------------------------------------------------ stop
 
     async def stop(self) -> None:
-        """End the server and everything it started. Close streams first: engines wait for them."""
+        """End the server and everything it started, also amid its start. Close streams first: engines wait for them."""
+        self._given_up = self.state in {"starting", "loading"}
         if self._link is None:
             if self.state != "failed":
                 self._say("stopped")

@@ -43,6 +43,22 @@ def play(log: Path, story: Callable[[Server, Told], Awaitable[None]], **limits: 
     return told
 
 
+def test_a_start_that_is_given_up_is_no_failure(tmp_path: Path) -> None:
+    async def story(server: Server, told: Told) -> None:
+        starting = asyncio.create_task(server.start(start_of("--unready")))
+        while server.pid is None or port_owner("127.0.0.1", server.now.port if server.now else 0) is None:
+            await asyncio.sleep(0)
+        await server.stop()
+        assert await starting is False
+        assert await server.start(start_of())
+
+    states = [e.state for e in play(tmp_path / "server.log", story)]
+    assert "failed" not in states
+    assert states.count("stopped") == 2
+    after = states[states.index("draining") :]
+    assert after[:3] == ["draining", "stopped", "starting"]
+
+
 def test_starts_answers_and_stops(tmp_path: Path) -> None:
     async def story(server: Server, told: Told) -> None:
         start = start_of()
