@@ -14,8 +14,8 @@ TROUBLES = 48
 STARTS = 64
 TROUBLE = frozenset({"reject", "retract", "preempt", "oom", "crash", "error"})
 NAMES = (
-    "version", "model", "model_path", "spec_algorithm", "spec_type", "speculative_algorithm", "num_draft_tokens", "draft_depth",
-    "tp_size", "dp_size",
+    "version", "model", "model_path", "spec_algorithm", "spec_type", "speculative_algorithm", "num_draft_tokens",
+    "draft_depth", "tp_size", "dp_size",
 )  # fmt: skip
 """Extras of start-up records that say what ran, in the order in which they are shown."""
 
