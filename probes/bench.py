@@ -21,6 +21,9 @@ import httpx
 from probes import engines, models
 from probes.diagnosis import Diagnosis
 from probes.events import (
+    Capacity,
+    CapacityRead,
+    Ceiling,
     CeilingChanged,
     EngineSample,
     Event,
@@ -73,6 +76,10 @@ class Bench:
         """The depth of the server that runs, or was last started."""
         self.restart = 0
         self.boots: list[float] = []
+        self.sending = asyncio.Event()
+        """Set when the load process has sent something."""
+        self.capacity: Capacity | None = None
+        """What the present server announced that it can hold."""
         self.unverified: set[int] = set()
         self.model_id = recipe.model_id or recipe.model
         self.load = LoadProcess(run.load_log, self._on_load)
@@ -135,6 +142,7 @@ class Bench:
         self.depth, self.settings = depth, wanted
         self._boot_records = []
         self.request_records.clear()
+        self.capacity = None
         self._diagnosis.begin(self.restart)
         self.memory.about(phase="boot", restart=self.restart)
         if blocked := await self.memory.before_start():
@@ -239,6 +247,8 @@ class Bench:
                 self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
                 told = [r for r in event.records if r.kind == "request" and "drafted" in r.fields]
                 self.request_records.extend(told)
+            if isinstance(event, CapacityRead):
+                self.capacity = event.capacity
             self._diagnosis.see(event)
             self._emit(event)
         self._tell_ceiling()
@@ -264,11 +274,17 @@ class Bench:
                         self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
                         self._diagnosis.metrics(fields)
 
+    def held_back(self) -> tuple[Ceiling, tuple[tuple[int, int], ...]]:
+        """What holds requests back now, and running and waiting in every report of this start."""
+        self.poll_log()
+        return self._diagnosis.now(), tuple(self._diagnosis.queue)
+
     def _tell_ceiling(self) -> None:
         if (ceiling := self._diagnosis.news()) is not None:
             self._emit(CeilingChanged(time.time(), self.restart, ceiling))
 
     def _on_load(self, event: RequestSent | RequestDone) -> None:
+        self.sending.set()
         self._diagnosis.see(event)
         self._emit(event)
 

@@ -13,6 +13,7 @@ from probes.engines import Engine
 from probes.events import FIELDS, CapacityRead, Ceiling, Event, LogRecords, Record, RequestDone, RequestSent
 from probes.stats.ceilings import Judge, Traits
 
+QUEUE_MOST = 5000
 OLD_S = 5.0
 """Seconds after which the figures of an unchanged verdict are told anew."""
 
@@ -30,6 +31,8 @@ class Diagnosis:
         self._restart = restart
         self._judge = Judge(self._traits)
         self._log_tells_queue = False
+        self.queue: list[tuple[int, int]] = []
+        """Running and waiting in each report of this start, the last few thousand."""
         self._preempted: int | None = None
         self._dirty = False
 
@@ -39,6 +42,7 @@ class Diagnosis:
             for record in event.records:
                 self._judge.see(record)
                 self._log_tells_queue = self._log_tells_queue or "running" in record.fields
+                self._count(record.fields)
         elif isinstance(event, CapacityRead) and event.restart == self._restart:
             self._judge.capacity(event.capacity)
         elif isinstance(event, RequestSent):
@@ -60,6 +64,7 @@ class Diagnosis:
         told = {k: fields[k] for k in ("running", "waiting", "kv_usage") if isinstance(fields.get(k), (int, float))}
         text = "/metrics: " + ", ".join(f"{k} {v:g}" for k, v in told.items())
         sample = {k: v for k, v in fields.items() if k in FIELDS}
+        self._count(sample)
         self._judge.see(Record(0, "throughput", sample, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
         self._dirty = True
 
@@ -72,6 +77,18 @@ class Diagnosis:
             text = f"/metrics: {total - before} requests preempted since the last look"
             self._judge.see(Record(0, "preempt", {}, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
             self._dirty = True
+
+    def _count(self, fields: Mapping[str, Any]) -> None:
+        """Remember who ran and who waited."""
+        running, waiting = fields.get("running"), fields.get("waiting")
+        if waiting is None and self._traits.omits_zero:
+            waiting = 0
+        if isinstance(running, int) and isinstance(waiting, int) and len(self.queue) < QUEUE_MOST:
+            self.queue.append((running, waiting))
+
+    def now(self) -> Ceiling:
+        """The verdict at this moment."""
+        return self._judge.verdict()
 
     def news(self) -> Ceiling | None:
         """The verdict, when it is another than the last one told, or the same with figures that have grown old."""

@@ -15,7 +15,7 @@ from typing import Any
 from probes.bench import Attached, Bench
 from probes.describe import Description
 from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone, RunStarted, ServerChanged
-from probes.load.plan import plan_job, plan_requests
+from probes.load.plan import plan_burst, plan_job, plan_requests
 from probes.measure.steps import Measure, Measured, Plan
 from probes.recipe import Recipe, Refused
 from probes.stats.match import enrich
@@ -206,10 +206,18 @@ class Lab:
             todo, have = self._split(recipe, step)
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")
-        job = plan_job(recipe, bench.server.now.url, todo, concurrency=step.concurrency)
+        streams = step.burst.streams if step.burst else step.concurrency
+        job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams)
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
-        trouble = await bench.load.run(job)
+        trouble = await (hold(bench, job, step.burst.seconds / recipe.speed) if step.burst else bench.load.run(job))
         bench.memory.about(phase="idle")
+        if step.burst:
+            ceiling, queue = bench.held_back()
+            have = [r for r in self.requests.values() if r.restart == bench.restart]
+            return Measured(
+                step, tuple(have), bench.server.boot_s, None if bench.server.state == "ready" else "the server ended",
+                ceiling=ceiling, capacity=bench.capacity, queue=queue,
+            )  # fmt: skip
         await self._join_log()
         left, have = self._split(recipe, step)
         self._check_drafts(have)
@@ -222,6 +230,9 @@ class Lab:
 
     def _split(self, recipe: Recipe, step: Measure) -> tuple[list[dict[str, Any]], list[RequestDone]]:
         """The step's requests that are still to be sent (a warm-up first), and those that are measured already."""
+        if step.burst:
+            waves = plan_burst(recipe, step.burst, step.depth, self.bench.restart, step.block, self.bench.model_id)
+            return [{**entry, "id": step.arm + entry["id"]} for entry in waves], []
         wanted = plan_requests(
             recipe, step.depth, self.bench.restart, step.block, self.bench.model_id, None,
             warmups=1 if step.fresh else 0, offset=step.offset,
@@ -337,6 +348,21 @@ class Lab:
         elif isinstance(event, Judged) and not self._judge:
             self.wall_s = max(self.wall_s, float(event.result.get("wall_s") or 0.0))
             self.bench.boots = list(event.result.get("boot_s") or self.bench.boots)
+
+
+async def hold(bench: Bench, job: dict[str, Any], seconds: float) -> str | None:
+    """Keep a load up for so long, from its first request on, then cut it. None, or why it went wrong before."""
+    bench.sending.clear()
+    task = asyncio.ensure_future(bench.load.run(job))
+    begun = asyncio.ensure_future(bench.sending.wait())
+    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    begun.cancel()
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done:
+        await bench.load.cancel()
+        await task
+        return None
+    return task.result()
 
 
 def arm(recipe: Recipe, step: Measure) -> Recipe:

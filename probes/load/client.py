@@ -118,6 +118,8 @@ class Run:
     async def _wave(self, requests: Sequence[Request]) -> None:
         if self._job.counters is not None:
             await self._job.counters.look()
+            if self._cancelled:  # meanwhile: nothing would ever settle what is pending from here on
+                return
         self._pending.extend(requests)
         self._open = len(requests)
         self._finished.clear()

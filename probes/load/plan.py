@@ -5,12 +5,18 @@ A job is a plain JSON object, so that it can be handed to the load process as on
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from typing import Any
 
 from probes import engines
 from probes.load.prompts import WARMUP, Prompt, load, select
 from probes.recipe import Dial, Recipe
+
+BURST_CHARS = 6e6
+"""Letters that all prompts of a burst may have together: they travel as one line."""
+WAVES = 40
+"""Requests planned for each stream of a burst: it is cut long before they are all sent."""
 
 
 def chat_body(prompt: Prompt, model_id: str, max_tokens: int, temperature: float, seed: int | None) -> dict[str, Any]:
@@ -58,6 +64,35 @@ def plan_requests(
         labels = {"depth": depth, "restart": restart, "block": block, "warmup": warm}
         name = f"r{restart}-b{block}-{prompt.id}" + (f"-{len(found) + 1}" if warm and warmups > 1 else "")
         found.append(entry(name, prompt, engine.request(body, recipe, depth), labels))
+    return found
+
+
+WORDS = ("amber", "basin", "cedar", "delta", "ember", "fjord", "grove", "inlet", "kelp", "lagoon", "meadow", "oasis")
+FILLER_CHARS = 4.2
+"""Letters that one token of such a text stands for, about."""
+NEVER_ENDS = frozenset({"vllm", "llamacpp"})
+"""Engines on which a request may say that it must not end by itself, without being admitted by other rules for it."""
+
+
+def plan_burst(
+    recipe: Recipe, burst: Any, depth: int | None, restart: int, block: int, model_id: str
+) -> list[dict[str, Any]]:
+    """Requests that only fill the server: prompts of a given length that share no beginning, in any number of waves."""
+    engine = engines.engine(recipe.engine)
+    found: list[dict[str, Any]] = []
+    size = burst.streams * burst.prompt_tokens * FILLER_CHARS
+    for n in range(burst.streams * max(1, min(WAVES, int(BURST_CHARS / size)))):
+        chance = random.Random(f"burst/{restart}/{block}/{n}")
+        ask = f"{chance.getrandbits(40):x}: count upwards in words from {n + 1}, one number a line, and never stop."
+        room = int(burst.prompt_tokens * FILLER_CHARS) - len(ask)
+        filler = " ".join(chance.choices(WORDS, k=max(0, room // 6))) if room > 6 else ""
+        prompt = Prompt(f"burst-{n + 1}", "burst", f"{ask} {filler}".strip())
+        body = chat_body(prompt, model_id, burst.max_tokens, recipe.workload.temperature, None)
+        body |= recipe.workload.extra
+        if recipe.engine in NEVER_ENDS:
+            body["ignore_eos"] = True
+        labels = {"depth": depth, "restart": restart, "block": block, "warmup": False}
+        found.append(entry(f"r{restart}-b{block}-{prompt.id}", prompt, engine.request(body, recipe, depth), labels))
     return found
 
 

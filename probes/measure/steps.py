@@ -6,7 +6,20 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from probes.events import RequestDone
+from probes.events import Capacity, Ceiling, RequestDone
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """A load that is kept up instead of a workload: `streams` requests in flight for `seconds`, then cut.
+
+    Each asks for `max_tokens` and has a prompt of about `prompt_tokens` that no other has; what it says is not judged.
+    """
+
+    streams: int
+    max_tokens: int
+    prompt_tokens: int = 60
+    seconds: float = 25.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +41,7 @@ class Measure:
     categories: tuple[str, ...] | None = None
     why: str = ""
     fresh: bool = True
+    burst: Burst | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,11 @@ class Measured:
     failed: str | None = None
     judged: Mapping[str, Any] | None = None
     """The judgment of everything measured so far, where the plan was said to want it."""
+    ceiling: Ceiling | None = None
+    """What held requests back at the end of the load, as the live diagnosis saw it."""
+    capacity: Capacity | None = None
+    queue: tuple[tuple[int, int], ...] = ()
+    """Running and waiting in every report since the start that told both."""
 
 
 Plan = Generator[Measure, Measured, None]

@@ -24,6 +24,7 @@ WORDS = re.findall(
     taken kept held
     """,
 )
+WORDS = [f" {word}" for word in WORDS]
 CHARS_A_TOKEN = 4.2
 TEMPLATE_TOKENS = 14
 """Tokens that a chat template adds to a prompt."""
@@ -97,7 +98,8 @@ class Text:
 
     def take(self, count: int) -> str:
         """The next `count` tokens."""
-        return "".join(f" {word}" for word in self._random.choices(WORDS, k=count))
+        draw = self._random.random
+        return "".join([WORDS[int(draw() * len(WORDS))] for _ in range(count)])
 
 
 class Drafts:

@@ -63,6 +63,8 @@ class Chat:
     model: str
     usage: bool
     said: str = ""
+    head: str = ""
+    """The beginning of every chunk with text, written once: tens of thousands of them differ in nothing else."""
 
 
 class Front(Protocol):
@@ -197,9 +199,15 @@ def event(chat: Chat, choices: list[dict[str, Any]], **more: Any) -> bytes:
 
 
 def delta(chat: Chat, text: str, **more: Any) -> bytes:
-    """A chunk with new text; the first has the role and none."""
-    part = {"content": text} if text else {"role": "assistant", "content": ""}
-    return event(chat, [{"index": 0, "delta": part, "finish_reason": None}], **more)
+    """A chunk with new text, plain words that need no escapes; the first has the role and none."""
+    if not text:
+        part = {"role": "assistant", "content": ""}
+        return event(chat, [{"index": 0, "delta": part, "finish_reason": None}], **more)
+    if not chat.head:
+        whole = event(chat, [{"index": 0, "delta": {"content": "\n"}, "finish_reason": None}]).decode()
+        chat.head = whole.partition("\\n")[0]
+    rest = "".join(f',"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in more.items())
+    return f'{chat.head}{text}"}},"finish_reason":null}}]{rest}}}'.encode()
 
 
 def usage(ask: Ask) -> dict[str, Any]:

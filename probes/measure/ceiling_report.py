@@ -1,0 +1,89 @@
+"""From what a ceiling plan measured to its result: each load with its verdict, and what every experiment says of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from probes.events import Ceiling
+from probes.measure.steps import Measured
+from probes.stats.ceiling_trials import Change, Seen, admits, conclude, effect, seen
+
+ORDER = {"high": 3, "medium": 2, "low": 1}
+
+
+def report(outcomes: Sequence[Measured], *, run: str, engine: str, simulated: bool) -> dict[str, Any]:
+    """The result of `draftdial ceiling`, however much of the plan was carried out."""
+    loads = [o for o in outcomes if o.step.arm.startswith("load") and "x" not in o.step.arm]
+    found = [_load(load, [o for o in outcomes if o.step.arm.startswith(f"{load.step.arm[:-1]}x")], engine)
+             for load in loads]  # fmt: skip
+    best = max(found, key=_weight, default=None)
+    return {
+        "kind": "result",
+        "what": "ceiling",
+        "run": run,
+        "engine": engine,
+        "simulated": simulated,
+        "ceiling": best["ceiling"] if best else None,
+        "loads": found,
+        "experiments": [{"load": f["load"], **e} for f in found for e in f["experiments"]],
+        "admits": best["admits"] if best else None,
+        "failed_points": [{"point": o.step.why, "why": o.failed} for o in outcomes if o.failed],
+    }
+
+
+def _weight(load: dict[str, Any]) -> tuple[bool, int]:
+    return load["ceiling"]["verdict"] not in {"unknown", "none"}, ORDER[load["ceiling"]["confidence"]]
+
+
+def _load(before: Measured, trials: Sequence[Measured], engine: str) -> dict[str, Any]:
+    ceiling = before.ceiling or Ceiling("unknown")
+    was = _seen(before)
+    effects, told = [], []
+    for trial in trials:
+        if trial.failed:
+            told.append({"name": trial.step.why, "failed": trial.failed})
+            continue
+        now = _seen(trial)
+        found = effect(_change(before, trial), was, now)
+        effects.append(found)
+        trial_told: dict[str, Any] = {"name": trial.step.why, "change": _change(before, trial)}
+        trial_told["says"] = found[2]
+        trial_told |= {"before": _shown(was), "after": _shown(now)}
+        trial_told |= {"for": list(map(str, sorted(found[0]))), "against": list(map(str, sorted(found[1])))}
+        told.append(trial_told)
+    says, why = conclude(ceiling, effects)
+    return {
+        "load": before.step.why,
+        "ceiling": msgspec.to_builtins(ceiling),
+        "measured": _shown(was),
+        "experiments": told,
+        "conclusion": says,
+        "because": why,
+        "admits": admits(ceiling.verdict, was, before.capacity, engine),
+    }
+
+
+def _change(before: Measured, after: Measured) -> Change:
+    old, new = before.step.burst, after.step.burst
+    if old is not None and new is not None and new.prompt_tokens != old.prompt_tokens:
+        return "prompt"
+    return "output" if old != new else "lanes"
+
+
+def _seen(measured: Measured) -> Seen:
+    burst = measured.step.burst
+    outcomes = Counter(str(r.outcome) for r in measured.requests if not r.warmup)
+    return seen(
+        measured.queue, streams=burst.streams if burst else 0, max_tokens=burst.max_tokens if burst else 0,
+        prompt_tokens=burst.prompt_tokens if burst else 0, ceiling=measured.ceiling, capacity=measured.capacity,
+        outcomes=outcomes,
+    )  # fmt: skip
+
+
+def _shown(load: Seen) -> dict[str, Any]:
+    return dataclasses.asdict(load)

@@ -1,0 +1,56 @@
+"""Finds a ceiling on a lab: the command and the screen's key do the same through this. It draws and prints nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any
+
+from probes.lab import Lab
+from probes.measure.ceiling import Ask, Load, ceiling
+from probes.measure.ceiling_report import report
+from probes.measure.steps import Measure, Measured, Plan
+
+POINTS = 7
+"""Points that a plan has at the most as a rule: a look, two loads, two experiments each."""
+
+
+async def provoke(
+    lab: Lab, loads: Sequence[Load] = (), *, depth: int | None = None, experiments: bool = True
+) -> dict[str, Any]:
+    """Provoke the queue, run the experiments that separate the limits, and give the result; it is stored too.
+
+    `depth` None: that of the server that runs, else the preset's own. Restarts the server, and leaves it stopped.
+    """
+    bench, recipe = lab.bench, lab.recipe
+    ask = Ask(
+        engine=recipe.engine,
+        depth=depth if depth is not None else bench.depth if bench.depth is not None else recipe.dial.start,
+        settings=dict(bench.settings),
+        reserving=bench.engine.reserving,
+        report_s=bench.engine.report_s,
+        loads=tuple(loads),
+        experiments=experiments,
+    )
+    outcomes: list[Measured] = []
+
+    def judgment(_: Any) -> dict[str, Any]:
+        return report(outcomes, run=lab.run.name, engine=recipe.engine, simulated=recipe.simulated)
+
+    before, lab.judgment = lab.judgment, judgment
+    try:
+        await lab.carry_out("ceiling", _kept(ceiling(ask), outcomes), POINTS if not loads else 1 + 3 * len(loads))
+        return dict(lab.run.result() or judgment(None))
+    finally:
+        lab.judgment = before
+
+
+def _kept(plan: Plan, outcomes: list[Measured]) -> Generator[Measure, Measured, None]:
+    """The same plan, with every outcome kept."""
+    step = next(plan, None)
+    while step is not None:
+        outcome = yield step
+        outcomes.append(outcome)
+        try:
+            step = plan.send(outcome)
+        except StopIteration:
+            return
