@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import click
 
@@ -27,10 +26,11 @@ def command(url: str, log: str | None, engine: str | None, name: str | None) -> 
 
     with common.refusing():
         path = common.existing(log) if log else None
-        base, found, group = whole(url, engine)
-        recipe = dataclasses.replace(presets.load(name), port=None) if name else plain(found, base)
+        found = whole(url, engine)
+        recipe = dataclasses.replace(presets.load(name), port=None) if name else plain(found.engine, found.url)
         need_terminal()
-        show(LabThread(recipe, store.create(), Attached(base, Path(path) if path else None, group)))
+        attached = Attached(found.url, path, found.pgid, found.argv)
+        show(LabThread(recipe, store.create(), attached))
 
 
 def plain(engine: str, url: str) -> Recipe:

@@ -31,18 +31,12 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     history = [m.used for m in frame.memory_history]
     if any(h is not None for h in history):
         out.append(Text(ink.strip(history, width), style=ink.HOT))
-    if frame.high_water:
-        most = " ".join(f"{ink.safe(phase)} {ink.size(v)}" for phase, v in frame.high_water.items())
-        out.append(Text(f"most: {most}", style="dim"))
-    if frame.low_free:
-        out.append(
-            Text(
-                "least free: " + " ".join(f"{ink.safe(k)} {ink.size(v)}" for k, v in frame.low_free.items()),
-                style="dim",
-            )
-        )
     for line in out:
         line.truncate(width, overflow="ellipsis")
+    for word, marks in (("least free", frame.low_free), ("most", frame.high_water)):
+        if marks:
+            shown = " ".join(f"{ink.safe(phase)} {ink.size(value)}" for phase, value in marks.items())
+            out.append(Text(f"{word}: {shown}", style="dim"))
     return ink.lines(out[:height])
 
 

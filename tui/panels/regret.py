@@ -16,7 +16,7 @@ from tui.widgets.drawn import Drawn
 
 RULES = (("minimax", "worst case"), ("median", "median"), ("mean", "mean"))
 SHORT = 9
-"""Below this many rows the verdict's sentence is cut to two, so that the table stays whole; `y` tells all of it."""
+"""Below this many rows only verdict and table are shown, the verdict on two rows; `y` tells all of it."""
 FIRM = ("PICK", "NOTHING_TO_CHOOSE")
 
 
@@ -27,21 +27,21 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     names = [c for c in result.get("categories") or [] if any(c in row for row in regret.values())]
     if not names:
         return Text("nothing measured yet: p probes this depth, s sweeps all of them", style="dim")
-    head = _verdict(frame, result)
-    if height < SHORT and _rows(head, width) > 2:
-        head.truncate(2 * width - 6, overflow="ellipsis")
-    table = _table(result, regret, names, width)
-    tail = [t for t in (_rules(result), _units(frame), *_flags(result)) if t is not None]
-    room = height - _rows(head, width)
-    if len(table) > room:
-        table = _shortened(table, result, regret, max(2, room))
-    left = room - len(table)
+    head, table, rules = _verdict(frame, result), _table(result, regret, names, width), _rules(result)
+    told = [] if rules is None or height < SHORT else [rules]
+    needed = len(table) + sum(_rows(t, width) for t in told)
+    if _rows(head, width) > max(2, height - needed):
+        head.truncate(max(2, height - needed) * width - 8, overflow="ellipsis")
+    left = height - _rows(head, width) - sum(_rows(t, width) for t in told)
+    if len(table) > left:
+        table = _shortened(table, result, regret, max(2, left))
+    left -= len(table)
     kept: list[Text] = []
-    for text in tail:
+    for text in [t for t in (_units(frame), *_flags(result)) if t is not None]:
         if (left := left - _rows(text, width)) < 0:
             break
         kept.append(text)
-    return ink.lines([head, *table, *kept])
+    return ink.lines([head, *table, *told, *kept])
 
 
 def _rows(text: Text, width: int) -> int:

@@ -56,7 +56,8 @@ class Dial(Widget, can_focus=True):
             return self._of_a_run(width)
         rows = [self._depths(self.chosen, width)]
         notes = self._notes(self.chosen)
-        room = max(0, height - 1 - min(len(notes), max(1, height - 2)))
+        wanted = sum(max(1, -(-note.cell_len // max(1, width - 3))) for note in notes)
+        room = max(0, height - 1 - min(wanted, height - 1 if failed(self._frame) else max(1, height - 2)))
         knobs = self.chosen.recipe.knobs
         first = max(0, min(self.chosen.row - room, len(knobs) - room))
         rows += [self._knob(self.chosen, i, knobs[i], width) for i in range(first, min(len(knobs), first + room))]
@@ -147,6 +148,11 @@ class Dial(Widget, can_focus=True):
         knobs = [Text(ink.cut(f"{ink.safe(k)} {ink.safe(v)}", width)) for k, v in run.knobs.items()]
         depths = Text(f"{ink.safe(run.dial)}  ", style="bold").append(" ".join(map(str, run.depths)), style="")
         return ink.lines([depths, *knobs, Text("a run of the past: read only", style="dim")])
+
+
+def failed(frame: Frame) -> bool:
+    """Whether the last start failed: then its reason takes the place of the knobs."""
+    return frame.server is not None and frame.server.state == "failed"
 
 
 def window(parts: list[Text], at: int, width: int) -> Text:
