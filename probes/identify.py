@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -75,14 +76,22 @@ def process_at(url: str) -> int | None:
     return None
 
 
-def group_of(pid: int | None) -> int | None:
-    """The process group of a pid, for its memory."""
-    with contextlib.suppress(OSError, TypeError):
-        return os.getpgid(pid) if pid else None
-    return None
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A server that answers: its URL, engine, and where it is local its process group and command line."""
+
+    url: str
+    engine: str
+    pgid: int | None = None
+    argv: tuple[str, ...] = ()
 
 
-def whole(url: str, engine: str | None) -> tuple[str, str, int | None]:
-    """URL as checked, engine, and process group where it is local. Raises `Refused`."""
+def whole(url: str, engine: str | None) -> Found:
+    """What is known of the server at a URL. Raises `Refused`."""
     base = checked(url)
-    return base, engine or asyncio.run(engine_at(base)), group_of(process_at(base))
+    name = engine or asyncio.run(engine_at(base))
+    pid = process_at(base)
+    if pid is not None:
+        with contextlib.suppress(OSError, psutil.Error):
+            return Found(base, name, os.getpgid(pid), tuple(psutil.Process(pid).cmdline()))
+    return Found(base, name)
