@@ -49,7 +49,7 @@ def pieces(text: str) -> Sequence[Piece]:
         found = _CHILD.match(text)
         if found:
             child, text = found[1], text[found.end() :]
-    if "\r" not in text and "\x1b" not in text and (text[:1].isspace() or _STAMP.match(text)):
+    if "\r" not in text and "\x1b" not in text and (text[:1] == "\t" or _STAMP.match(text)):
         return _unglued(text, child)
     if text.startswith('{"') and _OWN_JSON.match(text):
         return list(_json(text, child))

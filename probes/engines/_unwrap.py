@@ -31,7 +31,12 @@ _OWN = (
     r"(?=\[?20\d\d-\d\d-\d\d[ T]\d\d:|\("
     + _OWN_PROCESS
     + r"\S* (?:rank=\d+ )?pid=|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)"
-    r" \d\d-\d\d \d\d:|\d+\.\d\d\.\d{3}\.\d{3} [IWED] |\{\")"
+    r" \d\d-\d\d \d\d:|\d+\.\d\d\.\d{3}\.\d{3} [IWED] |\{\""
+    r"|(?:slot|srv|que|spec|cmn|res) {1,6}\w+: |(?:INFO|WARN|ERR|VERB) \[ *\w+\] "
+    r"|(?:llama|common|ggml|gguf|load_tensors|print_info|main|decode|system_info|graph_reserve|sched_reserve|build"
+    r"|print_timings|update_slots|server|start|init)\w* ?: |statistics +[\w-]+: |\S{1,200}\.(?:cpp|cu|c|h):\d{1,6}: "
+    r"|\[\d{4,5}\] |error(?:: | while )|ninfer-serve: |GGML_ASSERT\("
+    r"| {0,12}(?:prompt eval|eval|total) time +=|draft acceptance(?: rate)? =)"
 )
 """What an engine's record can start with, so that a stamp right before it is somebody else's."""
 
@@ -65,12 +70,25 @@ _YEAR = re.compile(
 ).match
 _CITED = re.compile(r"(?:> ?)+|`+(?=[\[({\w])").match
 """Quoted in a mail or a forum: `> ` before the line, or the code mark stuck to its first line."""
-_PREFIXES = {"[": _BRACKET, "(": _PAREN, "2": _YEAR, ">": _CITED, "`": _CITED} | dict.fromkeys(
-    string.ascii_letters, _LETTER
+_INDENT = re.compile(r"[ \t]++(?!(?:prompt eval|eval|total) time )(?=\d{1,7}[\t:]|" + _OWN[3:], re.ASCII).match
+_NUMBER = re.compile(r"\d{1,7}+(?::[ \t]*|[\t ]+)" + _OWN, re.ASCII).match
+"""A task of srun, or a line number of `cat -n` and `grep -n`."""
+_BORDER = re.compile(r"\| +" + _OWN, re.ASCII).match
+
+
+def _two(text: str, start: int = 0) -> re.Match[str] | None:
+    return _YEAR(text, start) or _NUMBER(text, start)
+
+
+_PREFIXES = (
+    {"[": _BRACKET, "(": _PAREN, ">": _CITED, "`": _CITED, " ": _INDENT, "\t": _INDENT, "|": _BORDER}
+    | dict.fromkeys(string.digits, _NUMBER)
+    | {"2": _two}
+    | dict.fromkeys(string.ascii_letters, _LETTER)
 )
 REPEATED = re.compile(r" ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates .*)?\Z", re.ASCII)
 """What Ray adds to a line that other actors printed too."""
-_NEXT = r"(?:[\[({\d]|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d)"
+_NEXT = r"(?:[\[({\da-z]|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d|(?:INFO|WARN|ERR|VERB) \[)"
 _WORD = r"[\w.@-]{1,99}+ *+(?:\||20[\d-]{8}T|\d\d? \d\d:|[a-z][\w-]*+ " + _NEXT + r")"
 _ANY = re.compile("").match
 _SUSPECTS = (
@@ -80,10 +98,14 @@ _SUSPECTS = (
             r"\[(?:20[^\]]{17,32}+\][ \t] *+" + _NEXT + r"|\d{1,10}+[]m;,]|m|pod/|container/)", re.ASCII
         ).match,
         "(": _PAREN,
-        "2": re.compile(r"20[^ T]{8}(?:T| [^ ]{8,20}+(?: UTC| [+-]\d\d:?\d\d)? ++" + _NEXT + ")").match,
+        "2": re.compile(
+            r"20[^ T]{8}(?:T| [^ \t]{8,20}+(?: UTC| [+-]\d\d:?\d\d)?[ \t]++" + _NEXT + r")|\d{1,7}+[:\t ]"
+        ).match,
         "b": re.compile("b[\"']|" + _WORD, re.ASCII).match,
-        " ": re.compile(r"\s*(?:\Z|\d+%)").match,
+        " ": re.compile(r"\s*+(?:\Z|\d++[%\t:]|[^\sF.^~])").match,
+        "|": _BORDER,
     }
+    | dict.fromkeys("013456789", re.compile(r"\d{1,7}+[:\t ]").match)
     | dict.fromkeys(("", "\0", *"\t{\"'^#>`"), _ANY)
 )
 """By a line's first character: what finds cheaply that it may be wrapped. No entry: it isn't."""

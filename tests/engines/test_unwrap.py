@@ -172,3 +172,27 @@ def test_takes_rays_remark_off_with_its_prefix_only() -> None:
     assert unwrap(f"(Rollout pid=7, ip=10.0.0.1) {SGLANG}{remark}") == [SGLANG]
     assert unwrap(f"(Rollout pid=7, ip=10.0.0.1) {VLLM}{longer}") == [VLLM]
     assert unwrap(SGLANG + remark) == [SGLANG + remark]
+
+
+BARE = [
+    "slot print_timing: id  0 | task 12 | prompt eval time =     742.26 ms /    56 tokens",
+    "srv  update_slots: all slots are idle",
+    "update_slots : failed to find free space in the KV cache, retrying with smaller n_batch = 64",
+    "llama_context: n_ctx = 2048",
+    "error: invalid argument: --drafts",
+    "ninfer-serve: listening on http://127.0.0.1:8080 (model id: m, auth: disabled)",
+    "statistics draft-mtp: #calls(b,g,a) = 1 20 18",
+]
+"""Records without a stamp of their own: what stands before them is somebody else's."""
+
+
+@pytest.mark.parametrize("record", [*RECORDS, *BARE])
+@pytest.mark.parametrize("prefix", ["    ", "0: ", "     7\t", "812:", "| ", "2026-11-30 12:00:00.250\t"])
+def test_takes_line_numbers_and_margins_off(prefix: str, record: str) -> None:
+    assert unwrap(prefix + record) == [record]
+
+
+@pytest.mark.parametrize("record", BARE)
+@pytest.mark.parametrize("prefix", ["2026-11-30 12:00:00,123 ", "[2025-03-11 16:44:27] ", "llm-7d9f-x2x serving "])
+def test_takes_stamps_off_records_without_one(prefix: str, record: str) -> None:
+    assert unwrap(prefix + record) == [record]
