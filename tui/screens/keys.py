@@ -108,6 +108,7 @@ def pause(screen: Live) -> None:
     else:
         screen.ask(Pause(on=not screen.paused))
         screen.paused = not screen.paused
+        screen.tick()
 
 
 def cancel(screen: Live) -> None:

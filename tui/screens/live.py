@@ -55,6 +55,7 @@ class Live(Screen[None]):
         self.up = False
         """Whether it is composed, so that it can be drawn on."""
         self.paused = False
+        """Whether the plan was asked to hold before its next point."""
         self.chosen = "accept"
         self.zoomed = False
         self._panels = panels.found()
@@ -102,6 +103,7 @@ class Live(Screen[None]):
     def show(self, frame: Frame, doing: str | None = None) -> None:
         """Draw this moment."""
         self.frame, self.doing = frame, doing
+        self.paused = self.paused and frame.progress is not None and not frame.progress.finished
         self.dial.busy(doing)
         for widget in self._widgets.values():
             widget.show(frame)
@@ -113,7 +115,7 @@ class Live(Screen[None]):
             return
         width = max(1, self.size.width - 2)
         self.query_one("#header", Line).put(lines.header(self.frame, time.time(), width, past=self.past))
-        rows = lines.told(self.frame, self.doing, self._told, width)
+        rows = lines.told(self.frame, self.doing, self._told, width, pausing=self.paused)
         wide = layout.is_wide(*self.size)
         for name, text in zip(("plan", "notice"), rows if wide else (None, rows[0] or rows[1]), strict=True):
             line = self.query_one(f"#{name}", Line)

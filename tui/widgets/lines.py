@@ -77,7 +77,7 @@ def _extras(frame: Frame, now: float, *, past: bool) -> list[str]:
     return found
 
 
-def progress(plan: PlanProgress | None, width: int) -> Text | None:
+def progress(plan: PlanProgress | None, width: int, *, pausing: bool = False) -> Text | None:
     """How far the plan is, with what can be done about it; None when none runs."""
     if plan is None or plan.finished:
         return None
@@ -88,8 +88,9 @@ def progress(plan: PlanProgress | None, width: int) -> Text | None:
     text.append(f" {plan.done}/{plan.total} · {ink.safe(plan.step)}", style="not bold")
     if plan.seconds_left is not None:
         text.append(f" · {ink.span(plan.seconds_left)} left", style="not bold")
-    keys = " · paused: space goes on · x stops" if plan.paused else " · space pauses · x stops"
-    return text.append(keys, style="dim")
+    if pausing:
+        return text.append(" · pauses after this point: space goes on · x stops", style=ink.WARN)
+    return text.append(" · space pauses · x stops", style="dim")
 
 
 def notice(told: Notice | None) -> Text:
@@ -100,12 +101,14 @@ def notice(told: Notice | None) -> Text:
     return Text(f"{sign} {ink.safe(told.text)}", style=style)
 
 
-def told(frame: Frame, doing: str | None, said: str | None, width: int) -> tuple[Text | None, Text | None]:
+def told(
+    frame: Frame, doing: str | None, said: str | None, width: int, *, pausing: bool = False
+) -> tuple[Text | None, Text | None]:
     """Two rows: how the work goes (None when nothing runs), and the newest word.
 
     `said` is about the key just pressed and comes first; a notice newer than the plan's last word comes before it.
     """
-    work = progress(frame.progress, width)
+    work = progress(frame.progress, width, pausing=pausing)
     if work is None and doing:
         work = Text(f"◐ {doing}", style=ink.WARN)
     newest = frame.notices[-1] if frame.notices else None
