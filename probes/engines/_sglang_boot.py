@@ -46,7 +46,7 @@ class Line(NamedTuple):
 _GB = r"(\d{1,12}\.\d{1,9}) ?GB"
 _AVAIL = re.compile(r"avail mem=" + _GB)
 _USED = re.compile(r"mem usage=" + _GB)
-_TOKENS = re.compile(r"#tokens: (-?\d{1,15})(?=,|\s|\Z)")
+_TOKENS = re.compile(r"#tokens: (-?\d{1,15})(?=,)")
 _SIZES = re.compile(r"\b(?:K|V|KV) size: " + _GB)
 _STATE = re.compile(r"(\w+) size: " + _GB)
 _SLOTS = re.compile(r"max_mamba_cache_size: (\d{1,15})(?=,)")

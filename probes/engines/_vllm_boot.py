@@ -292,7 +292,13 @@ class Start:
             dp = facts.get("ranks") or 1
             each = f" in each of {dp} data-parallel engines" if dp > 1 else ""
             said.append(f"The KV pool holds {tokens:,} tokens{each}, over all GPUs of an engine together; it is a cap.")
-            if context:
+            told = self._ratio
+            if told is not None and abs(tokens / told[0] - told[1]) > 0.006 + 1 / told[0]:
+                said.append(
+                    f"The engine counts {told[1]:.2f} requests of {told[0]:,} tokens, not {tokens:,} / {told[0]:,}: "
+                    "layers of other kinds need less; a ratio, not a cap."
+                )
+            elif context:
                 said.append(
                     f"{tokens:,} / {context:,} = {tokens / context:.2f} requests of full length; that is a ratio, "
                     "not a cap: shorter requests give more."

@@ -168,8 +168,8 @@ def diagnose(message: str) -> Trouble | None:
     for text in _CONSEQUENCES:
         if text in message:
             return Trouble("error", clean(message), WHY_ABOVE, "consequence", consequence=True)
-    if "terminating server process" in message:
-        why = "the engine died while serving: the cause stands above this line, if the log has it"
+    if "terminating server process" in message or "Engine background task failed" in message:
+        why = "the engine died while serving: the cause stands near this line, if the log has it"
         return Trouble("crash", clean(message), why, "died", consequence=True)
     if "encountered a fatal error" in message:
         why = "the engine died while serving: the cause stands in the trace below"

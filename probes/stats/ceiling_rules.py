@@ -64,6 +64,10 @@ def _prefill(scene: Scene) -> Finding | None:
     if signs and ((growing and never_fell) or (alone and w.full_steps >= 0.6 * w.n)):
         text = f"A prompt is being computed in {w.prefilling} of {w.n} reports; {moved}."
         return Finding("prefill", "medium", text, ("prefill",), cites=("batch_tokens",))
+    # Nothing decodes, so no lane and no pool is short: the steps of one long prompt leave no room for the next.
+    if w.n >= 3 and w.alone >= MOSTLY * w.n and w.kv.n and w.kv.high < HALF and not w.events:
+        text = f"Prompts alone fill {w.alone} of {w.n} steps, nothing decodes; {moved}."
+        return Finding("prefill", "medium" if w.capped else "low", text, ("prefill",), cites=("batch_tokens", "lanes"))
     # Reports of an interval's means: much prompt, steadily, while ever more run and the pool has room.
     busy = w.prompt_tps.n >= 2 and w.prompt_tps.low >= HALF * w.prompt_tps.high
     if not busy or w.prefills or not w.gen_tps.n or w.prompt_tps.mean <= 2 * w.gen_tps.mean:

@@ -100,7 +100,8 @@ class Window:
     `n` counts reports with a known number running and a queue. `at_cap`/`near_cap`: reports with all lanes, or all but
     one, taken. `kv` is the fuller of the pools that hold keys and values; `kv_tight`: reports in which it has no room
     for one more request of the mean size of those that run. `prefilling`: reports that show a prompt being computed
-    while others wait, in steps filled to their limit where the log tells. `level`: reports since more ran than ever
+    while others wait, in steps filled to their limit where the log tells. `alone`: filled steps
+    of prompts while nothing decodes. `level`: reports since more ran than ever
     before. `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start.
     `events`: requests put back, or calls that found no room, meanwhile.
     """
@@ -131,6 +132,7 @@ class Window:
     decodes: int = 0
     prefills: int = 0
     full_steps: int = 0
+    alone: int = 0
     level: int = 0
     last_step: int | None = None
     prefilling: int = 0
@@ -277,6 +279,7 @@ def _prefill_signs(window: Window, record: Record, capacity: Capacity) -> None:
     # A step that was not filled though requests wait was stopped by something else than its size.
     if full:
         window.full_steps += 1
+        window.alone += get("running") == 0
         window.prefilling += 1
         window.keep("prefill", record)
 

@@ -383,3 +383,11 @@ def test_the_order_of_records_is_the_order_of_lines(lines: list[str], data: st.D
 def test_no_line_takes_for_ever(text: str) -> None:
     reader, _ = read([text, DECODE])
     assert isinstance(reader.capacity, Capacity)
+
+
+def test_a_torn_pool_line_tells_no_size() -> None:
+    whole = "[2026-03-01 10:00:00 TP0] KV Cache is allocated. dtype: torch.bfloat16, #tokens: 295950, K size: 4.52 GB"
+    for end in range(whole.index("#tokens"), whole.index(", K size") + 1):
+        reader, _ = read([whole[:end]])
+        assert reader.capacity.kv_pool_tokens is None
+    assert read([whole])[0].capacity.kv_pool_tokens == 295950

@@ -263,3 +263,22 @@ def test_hostile_lines_are_read_in_no_time(text: str) -> None:
     """Each is worst for one of the patterns; a pattern that backtracks would hang here."""
     parse(text, text)
     assert pieces(text) is not None
+
+
+def test_a_dead_v0_engine_is_a_crash_with_its_cause() -> None:
+    head = "ERROR 09-11 17:21:30 async_llm_engine.py:63]"
+    records = parse(
+        f"{head} Engine background task failed",
+        f"{head} Traceback (most recent call last):",
+        f'{head}   File "/opt/vllm/engine.py", line 53, in step',
+        f"{head} ValueError: max() arg is an empty sequence",
+    )
+    assert [(r.line, r.kind, r.fields["reason"]) for r in records] == [(4, "crash", "max() arg is an empty sequence")]
+
+
+def test_the_engines_own_ratio_counts_where_tokens_are_not_alike() -> None:
+    reader = ENGINE.reader()
+    reader.feed(1, HEAD + "GPU KV cache size: 96,208 tokens, Maximum concurrency for 131,072 tokens per request: 2.90x")
+    said = " ".join(reader.capacity.explain)
+    assert "2.90 requests of 131,072" in said
+    assert "0.73" not in said

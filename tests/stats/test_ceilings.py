@@ -395,3 +395,19 @@ def test_paused_requests_wait_for_the_pool() -> None:
     reports = [report(at, running=2, decode_ready=2, paused=1) for at in (0, 5, 10)]
     found = judge_all(NINFER, reports, newer)
     assert (found.verdict, [e.line for e in found.evidence]) == ("kv_pool", [0, 5, 10])
+
+
+@pytest.mark.parametrize(
+    ("running", "usage", "lanes", "verdict", "sure"),
+    [(0, 0.1, 64, "prefill", "medium"), (0, 0.1, None, "prefill", "low"), (0, 0.8, None, "unknown", "low"),
+     (9, 0.1, None, "unknown", "low"), (0, 0.1, 1, "lanes", "high")],
+)  # fmt: skip
+def test_one_long_prompt_in_pieces_holds_the_next_back(
+    running: int, usage: float, lanes: int | None, verdict: str, sure: str
+) -> None:
+    steps = [
+        report(at, "prefill", running=running, waiting=1, new_seqs=1, new_tokens=8192, kv_usage=usage)
+        for at in range(5)
+    ]
+    found = judge_all(SGLANG, steps, Capacity(lanes=lanes, batch_tokens=8192))
+    assert (found.verdict, found.confidence) == (verdict, sure)
