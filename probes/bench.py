@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -61,6 +62,8 @@ class Attached:
     url: str
     log: Path | None = None
     pgid: int | None = None
+    argv: tuple[str, ...] = ()
+    """Its command line, where it runs on this machine."""
 
 
 class Bench:
@@ -76,6 +79,8 @@ class Bench:
         """The depth of the server that runs, or was last started."""
         self.restart = 0
         self.boots: list[float] = []
+        self.requested: int | None = None
+        """How many requests the next load means to keep in flight, if it means to keep a number."""
         self.sending = asyncio.Event()
         """Set when the load process has sent something."""
         self.capacity: Capacity | None = None
@@ -125,11 +130,11 @@ class Bench:
     async def apply(self, depth: int | None, settings: Mapping[str, Any]) -> bool:
         """Start the server, or start it again, with this depth and these settings. False when it did not start."""
         wanted = {**self.settings, **settings}
+        if self.attached:
+            self._tell_command(self.attached, wanted, depth)
+            return False
         try:
-            argv = self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)  # refuse before a stop
-            if self.attached:
-                self.notice("info", f"this server is not ours; start it so: {shlex.join(mask(argv))}")
-                return False
+            self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)  # refuse before anything is stopped
             recipe = await self._resolve()
             await self.stop()
             port = await asyncio.to_thread(pick_port, recipe.host, recipe.port)
@@ -143,7 +148,7 @@ class Bench:
         self._boot_records = []
         self.request_records.clear()
         self.capacity = None
-        self._diagnosis.begin(self.restart)
+        self._diagnosis.begin(self.restart, self.requested)
         self.memory.about(phase="boot", restart=self.restart)
         if blocked := await self.memory.before_start():
             self.notice("warning", blocked)
@@ -164,6 +169,20 @@ class Bench:
         """End a start that is under way: engines may need minutes, and whoever waits may have changed their mind."""
         if self.server.state in {"starting", "loading"}:
             await self.server.stop()
+
+    def _tell_command(self, attached: Attached, wanted: Mapping[str, Any], depth: int | None) -> None:
+        """What its owner would run to have this setting; without a preset, what runs now."""
+        try:
+            port = urlsplit(attached.url).port or 1
+            argv = self.engine.command(self.recipe, wanted, depth, port) if self.recipe.binary else []
+        except Refused as problem:
+            self.notice("error", str(problem))
+            return
+        if argv:
+            self.notice("info", f"this server is not ours; its owner would start it so: {shlex.join(mask(argv))}")
+        else:
+            runs = f"; it runs as: {shlex.join(mask(attached.argv))}" if attached.argv else ""
+            self.notice("info", f"this server is not ours, and attach --preset would tell what to run{runs}")
 
     async def stop(self) -> None:
         """Close our streams, then end the server and all it started."""

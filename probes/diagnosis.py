@@ -26,10 +26,10 @@ class Diagnosis:
         self._told, self._told_at = Ceiling("unknown"), 0.0
         self.begin(0)
 
-    def begin(self, restart: int) -> None:
-        """Another start: nothing that was seen before counts."""
+    def begin(self, restart: int, requested: int | None = None) -> None:
+        """Another start: nothing that was seen before counts. `requested`: requests meant to be kept in flight."""
         self._restart = restart
-        self._judge = Judge(self._traits)
+        self._judge = Judge(self._traits, requested=requested)
         self._log_tells_queue = False
         self.queue: list[tuple[int, int]] = []
         """Running and waiting in each report of this start, the last few thousand."""

@@ -200,6 +200,7 @@ class Lab:
         todo, have = self._split(recipe, step)
         if not todo:
             return Measured(step, tuple(have))
+        bench.requested = step.burst.streams if step.burst and step.burst.streams > 1 else None
         if step.fresh or bench.server.state != "ready":
             if not await bench.apply(step.depth, step.settings):
                 return Measured(step, tuple(have), failed="stopped" if self._cancelled else "the server did not start")

@@ -31,7 +31,7 @@ class LlamaCpp:
         self._slots: dict[int, str | None] = dict.fromkeys(range(self.options.slots))
         self._tasks: dict[str, tuple[int, int]] = {}
         self._chats: dict[str, Chat] = {}
-        self._count = -1
+        self._count = self._asked = -1
         self._counts = {"prompt": 0, "made": 0, "drafted": 0, "accepted": 0, "drafts": 0, "decodes": 0}
         self._told: dict[str, float] = {}
 
@@ -190,9 +190,10 @@ class LlamaCpp:
         o = self.options
         limit = front.whole(body.get("max_completion_tokens", body.get("max_tokens", body.get("n_predict"))))
         cache = body.get("cache_prompt", True)
+        self._asked += 1
         chat = front.make_chat(
             self.world, body, depth=o.depth, limit=limit if limit is not None else o.per_slot, model=self.model,
-            id=f"chatcmpl-{self.world.nth:04x}{self._count + 1:012x}", at=self.core.at, page=1 if cache else 0,
+            id=f"chatcmpl-{self.world.nth:04x}{self._asked:012x}", at=self.core.at, page=1 if cache else 0,
             seen=set(), eos=not body.get("ignore_eos"),
         )  # fmt: skip
         ask = chat.ask

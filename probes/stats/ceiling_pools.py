@@ -44,6 +44,9 @@ def arithmetic(scene: Scene) -> Finding | None:
             rivals=("kv_pool", "lanes"), missing=("which limit is met first when one more lane is allowed",),
         )  # fmt: skip
     if capped and all(smallest_fits(pool, view) for _, view in verdicts):
+        # That they would fit says nothing of what set the number of lanes.
+        if (state := _state_set_the_cap(scene)) is not None:
+            return state
         (_, holds, needs), view = verdicts[-1]
         total = holds + needs
         sure = total.high is not None and total.high <= pool.pages

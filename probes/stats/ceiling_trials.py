@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, Literal
 
 from probes.events import Capacity, Ceiling, Verdict
@@ -15,7 +14,7 @@ Says = Literal["confirmed", "contradicted", "undecided"]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One load as it went: how many ran and waited (medians over reports with load; None: no report)."""
+    """One load as it went: how many ran and waited in three of four reports with load (None: no report)."""
 
     streams: int
     max_tokens: int
@@ -38,10 +37,16 @@ def seen(
     late = [pair for pair in busy if pair[1]] or busy
     return Seen(
         streams, max_tokens, prompt_tokens, capacity.lanes if capacity else None,
-        median(r for r, _ in late) if busy else None, median(w for _, w in busy) if busy else None,
+        quartile([r for r, _ in late]) if busy else None, quartile([w for _, w in busy]) if busy else None,
         sum(1 for _, w in busy if w) / len(busy) if busy else None, ceiling.verdict if ceiling else "unknown",
         dict(outcomes),
     )  # fmt: skip
+
+
+def quartile(values: Sequence[int]) -> float:
+    """The upper quartile, a value that was seen: clients leave gaps between requests, which pull a median down."""
+    ordered = sorted(values)
+    return float(ordered[min(len(ordered) - 1, (3 * len(ordered)) // 4)])
 
 
 def effect(change: Change, before: Seen, after: Seen) -> tuple[frozenset[Verdict], frozenset[Verdict], str]:

@@ -1,0 +1,159 @@
+"""The ceiling plan: what it asks for, in which order, what it changes, and what comes of the answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from probes.events import Capacity, Ceiling, RequestDone
+from probes.load.plan import bare_recipe, plan_burst
+from probes.measure.ceiling import Ask, Load, ceiling, loads_for, more_lanes, waited
+from probes.measure.ceiling_report import report
+from probes.measure.steps import Burst, Measure, Measured
+from probes.stats.ceiling_trials import Seen, admits, conclude, effect, quartile
+
+NINFER = Capacity(kv_pool_tokens=224_000, pages=3500, page_tokens=64, max_context=224_000, lanes=3)
+ASK = Ask("ninfer", 3, {"max_concurrency": 3}, None, 5.0)
+
+
+def answer(
+    step: Measure, queue: list[tuple[int, int]], verdict: Any = "unknown", capacity: Capacity = NINFER
+) -> Measured:
+    return Measured(step, queue=tuple(queue), ceiling=Ceiling(verdict, "high"), capacity=capacity)
+
+
+def carried_out(ask: Ask, answers: Any) -> list[Measured]:
+    plan, done = ceiling(ask), []
+    step = next(plan, None)
+    while step is not None:
+        done.append(answers(step))
+        try:
+            step = plan.send(done[-1])
+        except StopIteration:
+            break
+    return done
+
+
+def test_the_loads_of_the_seed_are_chosen_from_the_capacity_line() -> None:
+    pool, lanes = loads_for(ASK, NINFER)
+    assert pool.burst.streams == 3
+    assert pool.burst.max_tokens == pytest.approx(100_000, rel=0.01)
+    assert (lanes.burst.streams, lanes.burst.max_tokens) == (4, 1200)
+
+
+def test_a_pool_that_no_legal_request_can_fill_gets_no_load() -> None:
+    capacity = Capacity(kv_pool_tokens=400_000, max_context=16_384, lanes=16)
+    assert [x.name for x in loads_for(replace(ASK, engine="vllm"), capacity)] == ["the lanes"]
+
+
+def test_where_something_waits_each_experiment_changes_one_thing() -> None:
+    def answers(step: Measure) -> Measured:
+        return answer(step, [(2, 1)] * 4 if step.arm in {"load1-", "load1x2-"} else [(3, 0)] * 4, "kv_pool")
+
+    done = carried_out(ASK, answers)
+    arms = [o.step.arm for o in done]
+    assert arms == ["look-", "load1-", "load1x1-", "load1x2-", "load2-"]
+    load, half, more = (o.step for o in done[1:4])
+    assert load.burst
+    assert half.burst == replace(load.burst, max_tokens=load.burst.max_tokens // 2)
+    assert half.settings == load.settings
+    assert more.burst == load.burst
+    assert more.settings == {"max_concurrency": 4}
+    assert len({o.step.block for o in done}) == len(done)
+    found = report(done, run="r", engine="ninfer", simulated=True)
+    assert found["ceiling"]["verdict"] == "kv_pool"
+    assert [e["for"] for e in found["experiments"]] == [["kv_pool"], ["kv_pool", "state_pool"]]
+    assert found["loads"][0]["conclusion"] == "confirmed"
+    assert found["loads"][0]["admits"]["max_tokens"] == 224_000 // 3 // 64 * 64 - 60
+    assert found["simulated"]
+
+
+def test_a_server_that_does_not_start_ends_the_plan() -> None:
+    done = carried_out(ASK, lambda step: Measured(step, failed="no"))
+    assert [o.step.arm for o in done] == ["look-"]
+    assert report(done, run="r", engine="ninfer", simulated=False)["loads"] == []
+
+
+def test_a_named_load_is_the_only_one_and_lanes_stay_legal() -> None:
+    ask = replace(ASK, loads=(Load("mine", Burst(9, 400)),))
+    full = replace(NINFER, lanes=8)
+    done = carried_out(ask, lambda step: answer(step, [(8, 1)] * 5, "lanes", full))
+    assert [o.step.arm for o in done] == ["load1-", "load1x1-"]
+
+
+def test_long_prompts_are_shortened_too_and_state_slots_stay() -> None:
+    capacity = Capacity(kv_pool_tokens=1_400_000, max_context=131_072, lanes=48, state_slots=48)
+    ask = replace(ASK, engine="sglang", settings={}, loads=(Load("mine", Burst(54, 400, 4_000)),))
+    done = carried_out(ask, lambda step: answer(step, [(48, 6)] * 5, "unknown", capacity))
+    assert [o.step.burst.prompt_tokens for o in done if o.step.burst] == [4_000, 4_000, 500, 4_000]
+    assert done[-1].step.settings == {"max_running_requests": 54, "max_mamba_cache_size": 48}
+
+
+def seen(running: float, waiting: float, share: float) -> Seen:
+    return Seen(4, 100, 60, 3, running, waiting, share)
+
+
+@pytest.mark.parametrize(("change", "after", "speaks", "against"), [
+    ("output", seen(3, 0, 0.0), "kv_pool", "lanes"),
+    ("output", seen(3, 1, 1.0), "lanes", None),
+    ("prompt", seen(3, 1, 1.0), "lanes", "prefill"),
+    ("lanes", seen(4, 0, 0.0), "lanes", "kv_pool"),
+    ("lanes", seen(3, 1, 1.0), "kv_pool", "lanes"),
+])  # fmt: skip
+def test_what_an_experiment_says(change: Any, after: Seen, speaks: Any, against: Any) -> None:
+    found = effect(change, seen(3, 1, 1.0), after)
+    assert speaks in found[0]
+    assert against is None or against in found[1]
+
+
+def test_rivals_are_separated_and_a_wrong_verdict_is_contradicted() -> None:
+    more = effect("lanes", seen(3, 1, 1.0), seen(3, 1, 1.0))
+    assert conclude(Ceiling("lanes", "high"), [more])[0] == "contradicted"
+    rivals = Ceiling("unknown", rivals=("lanes", "kv_pool"))
+    assert conclude(rivals, [more]) == ("confirmed", "the experiments leave kv_pool")
+    assert conclude(rivals, [])[0] == "undecided"
+
+
+def test_nothing_is_said_without_reports() -> None:
+    blank = Seen(4, 100, 60, 3, None, None, None)
+    assert effect("lanes", blank, blank)[0] == frozenset()
+    assert admits("prefill", blank, NINFER, "ninfer") is None
+    assert admits("lanes", seen(3, 1, 1.0), NINFER, "vllm") == {
+        "knob": "--max-num-seqs", "value": 4, "legal": True,
+        "sentence": "--max-num-seqs 4 would let all 4 run.",
+    }  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=30))
+def test_waiting_needs_two_reports_and_a_quartile_is_a_seen_value(queue: list[tuple[int, int]]) -> None:
+    measured = Measured(Measure(0, 0), queue=tuple(queue))
+    if waited(measured):
+        assert sum(1 for _, w in queue if w) >= 2
+    if queue:
+        assert quartile([r for r, _ in queue]) in {float(r) for r, _ in queue}
+
+
+@given(st.integers(1, 600))
+def test_more_lanes_are_more(lanes: int) -> None:
+    assert lanes < lanes + more_lanes(lanes) <= max(lanes + 1, lanes * 1.125)
+
+
+def test_a_burst_has_prompts_of_the_length_asked_that_share_no_beginning() -> None:
+    entries = plan_burst(bare_recipe("ninfer", "m"), Burst(3, 900, 2_000), 3, 1, 2, "m")
+    texts = [e["body"]["messages"][0]["content"] for e in entries]
+    assert len({t[:8] for t in texts}) == len(texts) >= 3
+    assert all(abs(len(t) / 4.2 - 2_000) < 200 for t in texts)
+    assert {e["body"]["max_tokens"] for e in entries} == {900}
+    assert len({e["id"] for e in entries}) == len(entries)
+    assert len(plan_burst(bare_recipe("vllm", "m"), Burst(48, 8, 40_000), 0, 1, 1, "m")) == 48
+
+
+def test_requests_that_ended_are_counted_by_outcome() -> None:
+    done = RequestDone("r", "p", "", "burst", 3, 1, 1, "queue_timeout", 0.0)
+    found = report([Measured(Measure(3, 1, arm="load1-", burst=Burst(2, 8)), (done,), queue=((1, 1),) * 3,
+                             ceiling=Ceiling("lanes"))], run="r", engine="ninfer", simulated=False)  # fmt: skip
+    assert found["loads"][0]["measured"]["outcomes"] == {"queue_timeout": 1}
