@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterable
 from typing import ClassVar, Protocol
 
@@ -80,8 +82,8 @@ class Draftdial(App[str | None]):
         if self._timer:
             self.set_interval(TICK_S, self.pump)
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
-            for number in (signal.SIGTERM, signal.SIGHUP):
-                asyncio.get_running_loop().add_signal_handler(number, self._quit, Quit())
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._quit, Quit())
+            signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=self._hung_up).start())
 
     def _open(self, feed: Feed) -> None:
         self.feed, self.session, self._shown = feed, Session(), (-1, None)
@@ -139,6 +141,12 @@ class Draftdial(App[str | None]):
         """Ctrl-C: like q, where q would ask."""
         live = self.screen if isinstance(self.screen, Live) else None
         live.action_do("quit") if live else self._quit(Quit())
+
+    def _hung_up(self) -> None:
+        """The terminal is gone: the loop may hang in a write to it, so end the feed from here, and ask it nothing."""
+        if self.feed is not None:
+            self.feed.close()
+        os._exit(128 + signal.SIGHUP)
 
     def _quit(self, intent: Quit) -> None:
         if not self._leaving:
