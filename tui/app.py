@@ -144,9 +144,11 @@ class Draftdial(App[str | None]):
 
     def _hung_up(self) -> None:
         """The terminal is gone: the loop may hang in a write to it, so end the feed from here, and ask it nothing."""
-        if self.feed is not None:
-            self.feed.close()
-        os._exit(128 + signal.SIGHUP)
+        try:
+            if self.feed is not None:
+                self.feed.close()
+        finally:
+            os._exit(128 + signal.SIGHUP)
 
     def _quit(self, intent: Quit) -> None:
         if not self._leaving:
