@@ -27,8 +27,8 @@ out = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 form = '''\
 {t} I slot get_availabl: id  0 | task -1 | selected slot by LCP similarity, sim_best = 0.348 (> 0.100 thold)
 {t} I slot launch_slot_: id  0 | task {n} | processing task, is_child = 0
-    repeat_last_n = 64, repeat_penalty = 1.000, frequency_penalty = 0.000, presence_penalty = 0.000
-    dry_multiplier = 0.000, dry_base = 1.750, dry_allowed_length = 2, dry_penalty_last_n = 2048
+\trepeat_last_n = 64, repeat_penalty = 1.000, frequency_penalty = 0.000, presence_penalty = 0.000
+\tdry_multiplier = 0.000, dry_base = 1.750, dry_allowed_length = 2, dry_penalty_last_n = 2048
 {t} I slot   operator(): id  0 | task {n} | cached n_tokens = 0, memory_seq_rm [0, end)
 {t} I slot init_sampler: id  0 | task {n} | init sampler, took 0.02 ms, tokens: text = 70, total = 70
 {t} I slot print_timing: id  0 | task {n} | n_decoded =    100, tg =  23.22 t/s, tg_3s =  23.21 t/s
@@ -88,7 +88,10 @@ def flood(rate: int, seconds: float, screen: psutil.Process, terminal: int, log:
         share = (sum(screen.cpu_times()[:2]) - used) / wall
         assert writer.stdout is not None
         lines, wrote_s = writer.stdout.read().split()
-    behind = until(terminal, f"line {lines} of {lines}".encode(), 60)
+    with log.open("a") as file:
+        file.write("the line after the flood\n")
+    last = int(lines) + 1
+    behind = until(terminal, f"line {last} of {last}".encode(), 60)
     rates = f"{int(lines) / float(wrote_s):,.0f} lines/s for {float(wrote_s):.0f} s"
     print(f"{int(lines):,} lines at {rates}; all on the screen {behind:.1f} s after the last one")
     for name, times in (("idle", idle), ("flood", took)):

@@ -122,9 +122,11 @@ class Skipper:
     def skip(self, text: str) -> bool:
         """Whether this is a stamped calm line of a label that tells nothing."""
         stamp = _STAMP.match(text)
-        if stamp is None or stamp[5] not in {"I", "D"} or text.count(".") >= 6 or "\r" in text or "\x1b" in text:
+        if stamp is None or stamp[5] not in {"I", "D"} or "\r" in text or "\x1b" in text:
             return False
         begin = stamp.end()
+        if text.count(".") >= 6 and _GLUED.search(text, begin):  # an address has three dots as well as a stamp
+            return False
         label = text[begin : text.find(": ", begin, begin + 60)]
         known = self._known.get(label)
         if known is None:

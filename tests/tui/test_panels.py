@@ -73,13 +73,14 @@ def judged(picks: dict[str, int], **verdict: Any) -> Frame:
 
 def test_rules_that_disagree_are_said_in_a_sentence() -> None:
     shown = regret.draw(judged({"minimax": 3, "median": 4, "mean": 5}), 80, 20).plain
-    assert "they disagree: worst case says 3, median says 4, mean says 5" in shown
+    assert "they disagree: worst case says 3, median 4, mean 5" in shown
     assert "all say 3" in regret.draw(judged({"minimax": 3, "median": 3, "mean": 3}), 80, 20).plain
 
 
 def test_picked_depths_stay_when_there_is_no_room_for_all() -> None:
     shown = regret.draw(judged({"minimax": 7, "median": 2, "mean": 2}), 80, 6).plain.split("\n")
     assert len(shown) <= 6
+    assert any(line.endswith("5 more: y") for line in shown)
     assert any(line.endswith("← minimax") for line in shown)
     assert any(line.endswith("← median, mean") for line in shown)
 

@@ -99,7 +99,8 @@ def _shortened(table: list[Text], result: Mapping[str, Any], regret: Mapping[str
     order = sorted(regret, key=int)
     best = sorted(order, key=lambda d: (d not in picked, regret[d].get("worst") or 9.0))
     keep = set(best[: rows - 1])
-    return [table[0], *[line for depth, line in zip(order, table[1:], strict=True) if depth in keep]]
+    head = table[0].append(f"   {len(order) - len(keep)} more: y", style="dim")
+    return [head, *[line for depth, line in zip(order, table[1:], strict=True) if depth in keep]]
 
 
 def _rules(result: Mapping[str, Any]) -> Text | None:
@@ -110,7 +111,7 @@ def _rules(result: Mapping[str, Any]) -> Text | None:
         return None
     if len({depth for _, depth in said}) == 1:
         return Text(f"{', '.join(word for word, _ in said)}: all say {said[0][1]}")
-    words = ", ".join(f"{word} says {depth}" for word, depth in said)
+    words = ", ".join(f"{word} {'says ' if i == 0 else ''}{depth}" for i, (word, depth) in enumerate(said))
     return Text(f"they disagree: {words}", style=ink.WARN)
 
 

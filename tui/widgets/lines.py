@@ -111,6 +111,9 @@ def told(
     work = progress(frame.progress, width, pausing=pausing)
     if work is None and doing:
         work = Text(f"◐ {doing}", style=ink.WARN)
+    plan = frame.progress
+    if work is None and plan is not None and plan.finished:
+        work = Text(f"{ink.safe(plan.plan)} {ink.safe(plan.step)} · {plan.done} of {plan.total} points", style=ink.GOOD)
     newest = frame.notices[-1] if frame.notices else None
     word = Text(f"› {said}", style="bold") if said else notice(newest)
     if said:
