@@ -21,6 +21,8 @@ _NAMED = re.compile(
     r"(?P<value>'(?:[^'\\]|\\.){0,500}'|-?\d+(?:\.\d+)?(?![\w.])|True|False|None)(?=[,)])",
     re.ASCII,
 )
+_OBJECT = re.compile(r"<([A-Za-z_][\w.]{0,60}): [^<>]{0,60}>", re.ASCII)
+"""A member of an enumeration as Python shows it, e.g. `<CUDAGraphMode.FULL: 2>`: no literal, but its name is one."""
 _CONFIG = re.compile(r"Initializing an? (?:V\d )?LLM engine (?:\(v([^()\s]{1,60})\) )?with config: ", re.ASCII)
 _SPEC = re.compile(r"speculative_config=SpeculativeConfig\(([^()]{0,600})\)", re.ASCII)
 _KEY = re.compile(r"(?:^|[ ,(])([a-z_]{2,40})=(?:'([^']{0,500})'|([\w.+-]{1,80}))(?=[,)]|$)", re.ASCII)
@@ -54,12 +56,14 @@ def args(message: str) -> dict[str, Any]:
     found: Any = None
     if message.startswith("non-default") and start >= 0 and len(message) < 20_000:
         try:
-            found = ast.literal_eval(message[start:].strip())
+            found = ast.literal_eval(_OBJECT.sub(r"'\1'", message[start:].strip()))
         except (ValueError, SyntaxError, RecursionError, MemoryError, TypeError):
             found = None
     if not isinstance(found, dict):
         pattern = _PAIR if start >= 0 and message.startswith("non-default") else _NAMED
-        found = {m["key"]: _plain(m["value"]) for m in pattern.finditer(message[:20_000])}
+        found = {}
+        for pair in pattern.finditer(message[:20_000]):  # the first counts: `model` is there again inside others
+            found.setdefault(pair["key"], _plain(pair["value"]))
     return {k: _open(v) for k, v in found.items() if isinstance(k, str) and not _SECRET.search(k)}
 
 
