@@ -303,7 +303,7 @@ class Lab:
             "engine": self.bench.engine.name,
             "run": self.run.name,
             "categories": self.recipe.workload.categories,
-            "simulated": self.recipe.simulated,
+            "simulated": self.recipe.simulated or any("simulated_speed" in r.raw for r in self.requests.values()),
             "unverified": frozenset(self.bench.unverified),
             "mix": self.mix,
             "concurrency": self.recipe.workload.concurrency,

@@ -158,6 +158,7 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
     server_tpot = number(facts.get("server_tpot_ms"))
     speed, beside = _speed(reply, stream, tokens, server_tpot)
     beside["unread"] = facts.get("unread")
+    beside["simulated_speed"] = speed_of(reply)
     text = "".join(stream.text)
     per_position = facts.get("per_position")
     return RequestDone(

@@ -13,8 +13,9 @@ from probes.events import RequestDone
 
 __all__ = [
     "Decode", "accept_len", "accept_len_from_rate", "accept_rate", "accept_rate_from_len", "achieved_concurrency",
-    "check_counters", "check_drafts", "check_histogram", "check_step_routes", "decode", "per_request_tps", "pool_len",
-    "pool_step_ms", "pool_tpot_ms", "predicted_throughput", "sglang_rate_true", "step_ms", "steps", "tpot_ms",
+    "check_counters", "check_drafts", "check_histogram", "check_step_routes", "decode", "per_request_tps",
+    "pool_len", "pool_step_ms", "pool_tpot_ms", "predicted_throughput", "sglang_rate_true", "step_ms", "steps",
+    "tpot_ms", "whole_rounds",
 ]  # fmt: skip
 
 TOLERANCE = 0.03
@@ -59,7 +60,7 @@ def decode(request: RequestDone) -> Decode | None:
         "decode_tokens": total - 1,
         "accepted": request.accepted,
         "drafted": request.drafted,
-        "counted_steps": request.steps or None,
+        "counted_steps": request.steps or whole_rounds(request),
     }
     if request.first is not None and request.last is not None and request.last > request.first:
         after = total - (request.first_tokens if request.first_tokens is not None else 1)
@@ -74,6 +75,19 @@ def decode(request: RequestDone) -> Decode | None:
     if not token and request.decode_tps:
         token = 1000.0 / request.decode_tps
     return Decode(total - 1, token * (total - 1), exact=exact, **counters) if token else None
+
+
+def whole_rounds(request: RequestDone) -> int | None:
+    """Verify steps of an engine that drafts exactly `depth` tokens in each, from its counters alone; else None.
+
+    n = 1 + R + A - t for n tokens, R rounds, A accepted drafts and t of them, up to the depth, cut off in the last
+    round. Taking R for n - 1 - A would leave t rounds out; D drafted tokens give R = D / depth where that fits.
+    """
+    drafted, accepted, depth, total = request.drafted, request.accepted, request.depth, request.completion_tokens
+    if not drafted or accepted is None or not depth or total is None or drafted % depth:
+        return None
+    rounds = drafted // depth
+    return rounds if 0 <= rounds - (total - 1 - accepted) <= depth else None
 
 
 def tpot_ms(first: float, last: float, completion_tokens: int, first_tokens: int | None) -> float | None:
