@@ -152,7 +152,7 @@ def identities(start: Start) -> list[Warn]:
             line = context.caches[-1].line if context.caches else context.line
             found.append(Warn(line, f"KV buffers of all devices add up to {context.buffers / MIB:,.2f} MiB, but the "
                                     f"cache says {told / MIB:,.2f} MiB"))  # fmt: skip
-    found.extend(Warn(line, f"the server says: {text}") for line, text in start.resets)
+    found.extend(Warn(line, f"the server says: {text}") for line, text in dict.fromkeys(start.resets))
     return found
 
 

@@ -363,3 +363,9 @@ def test_lines_made_to_hurt_are_read_in_bounded_work(text: str) -> None:
     reader, records = read([text])
     assert not any(record.kind in {"request", "pool", "capacity"} for record in records)
     assert reader.capacity.lanes is None
+
+
+def test_one_line_gives_one_warning() -> None:
+    reader, _ = read(["0.00.834.488 W srv          init: --cache-idle-slots requires --cache-ram, disabling"])
+    said = [w for w in reader.warnings if "requires --cache-ram" in w.text]
+    assert [w.line for w in said] == [1]
