@@ -111,7 +111,6 @@ ALLOWED: dict[str, str] = {
     "probes/sim/ninfer.py: Ninfer": "as above",
     "probes/sim/sglang.py: SGLang": "as above",
     "probes/sim/vllm.py: Vllm": "as above",
-    "probes/commands/ab.py: _run": "still to be split",
 }
 """What may be longer, and why."""
 

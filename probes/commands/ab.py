@@ -32,6 +32,7 @@ def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json:
     from probes import preset as presets
     from probes import store
     from probes.measure import ab
+    from probes.measure.costs import costs
     from probes.recipe import Refused
 
     with common.refusing():
@@ -49,7 +50,7 @@ def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json:
             recipe = dataclasses.replace(recipe, workload=work)
         a, b = (_arm(recipe, asked[name]) for name in ("a_texts", "b_texts"))
         floor = _floor(asked["floor"], recipe)
-        boot_s, request_s = _costs(recipe.name)
+        boot_s, request_s = costs(recipe.name)
         design = ab.design(boot_s, asked["blocks"], asked["prompts"], 0 if floor is not None else None)
         _tell(recipe, ab.differences(a, b), design, boot_s, request_s)
         if plan_only:
@@ -96,19 +97,6 @@ def _floor(text: str | None, recipe: Any) -> float | None:
     return math.log1p(share)
 
 
-def _costs(name: str) -> tuple[float | None, float | None]:
-    """Seconds of a boot and of a request, from the latest run of the preset; None when there is none."""
-    from probes import store
-
-    for run in reversed(store.listing()):
-        result = run.result() or {}
-        if (run.description().get("recipe") or {}).get("name") == name and result.get("boot_s"):
-            boots = sorted(result["boot_s"])
-            requests = [r.done - r.sent for r in run.requests() if r.done is not None and not r.warmup]
-            return boots[len(boots) // 2], sum(requests) / len(requests) if requests else None
-    return None, None
-
-
 def _tell(recipe: Any, differs: Sequence[str], design: Any, boot_s: float | None, request_s: float | None) -> None:
     """The plan and its price, before anything starts."""
     for text in differs or ["nothing: this is an A/A"]:
@@ -118,7 +106,7 @@ def _tell(recipe: Any, differs: Sequence[str], design: Any, boot_s: float | None
     text = f"plan: {design.restarts} restarts ({design.floor} of A alone, {design.blocks} blocks of A and B)"
     text += f", {design.prompts} prompts of each of {len(recipe.workload.categories)} categories"
     if boot_s and request_s:
-        whole = design.seconds(boot_s, request_s, len(recipe.workload.categories))
+        whole = design.seconds(boot_s, request_s, len(recipe.workload.categories)) / recipe.speed
         text += f"; about {whole / 60:.0f} min, as a boot took {boot_s:.1f} s and a request {request_s:.1f} s last time"
     common.say(text)
 
@@ -134,62 +122,25 @@ def _run(
     early: bool,
     as_json: bool,
 ) -> int:
+    from probes.abtest import compare, lab_for
     from probes.commands import _ab_view as view
     from probes.commands import _sweep_view
-    from probes.events import CapacityRead, Event
-    from probes.lab import Lab
-    from probes.measure.ab import ab, differences
-    from probes.stats.abresult import judge_ab
 
     sink = common.printer(as_json=as_json, bar=_sweep_view.bar() if sys.stderr.isatty() and not as_json else None)
-    pools: dict[str, set[int]] = {"a": set(), "b": set()}
-    now = {"arm": ""}
-
-    def see(event: Event) -> None:
-        step = getattr(event, "step", "")
-        if isinstance(step, str) and step.endswith(("arm A", "arm B")):
-            now["arm"] = step[-1].lower()
-        if isinstance(event, CapacityRead) and event.capacity.kv_pool_tokens and now["arm"]:
-            pools[now["arm"]].add(event.capacity.kv_pool_tokens)
-        sink(event)
-
-    def judgment(requests: Sequence[Any]) -> dict[str, Any]:
-        warnings = []
-        if pools["a"] and pools["b"] and pools["a"] != pools["b"]:
-            sizes = " against ".join("/".join(f"{n:,}" for n in sorted(pools[x])) for x in "ab")
-            warnings.append(f"the KV pools differ ({sizes} tokens): this compares two memory budgets as well")
-        return judge_ab(
-            requests, run=run.name, engine=recipe.engine, simulated=recipe.simulated, differs=differences(*arms),
-            warnings=warnings, floor=floor,
-        )  # fmt: skip
-
-    lab = Lab(recipe, run, see, [d for d in {arms[0].depth, arms[1].depth} if d is not None])
-    lab.judgment = judgment
-
-    def enough(_: Sequence[Any]) -> bool:
-        found = judgment(list(lab.requests.values()))
-        live = found["anytime"] or {}
-        sure = live.get("e") is not None and live["e"] >= 20
-        return early and sure
+    lab = lab_for(recipe, run, arms, sink, floor)
 
     async def main() -> int:
         await lab.open(about)
         try:
-            outcomes = await lab.carry_out("ab", ab(*arms, design, enough), design.restarts)
+            result = await compare(lab, arms, design, early=early)
         finally:
             await lab.close()
-        failed = [o for o in outcomes if o.failed]
-        result = dict(run.result() or {})
-        result["failed_points"] = [{"arm": o.step.arm, "block": o.step.block, "why": o.failed} for o in failed]
-        result["run_path"] = str(run.path)
-        run.write_result(result)
         if as_json:
             common.line(result)
         else:
             view.show(result)
-        if failed:
-            return common.NOT_STARTED if len(failed) == len(outcomes) else common.INCOMPLETE
-        return common.DONE
+        failed = len(result["failed_points"])
+        return common.DONE if not failed else common.NOT_STARTED if failed == result["points"] else common.INCOMPLETE
 
     with common.refusing():
         return common.run(main(), lab.cancel)

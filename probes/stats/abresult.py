@@ -48,6 +48,7 @@ def judge_ab(
         "flags": _flags(differs, texts, requests), "texts_differ": texts,
         "incomplete_blocks": sorted({*a, *b} - set(blocks)),
         "speeds": {"a": _means(a, blocks, prompts), "b": _means(b, blocks, prompts)},
+        "rows": _rows(a, b, categories),
     }  # fmt: skip
     diffs = [[math.log(b[i][p] / a[i][p]) for p in prompts] for i in blocks]
     strata = [categories[p] for p in prompts]
@@ -92,6 +93,20 @@ def _floor(aa: Table) -> dict[str, float] | None:
 def _means(table: Table, blocks: Sequence[int], prompts: Sequence[str]) -> list[float]:
     """Geometric mean speed of each block, over the common prompts."""
     return [round(math.exp(fmean(math.log(table[i][p]) for p in prompts)), 4) for i in blocks] if prompts else []
+
+
+def _rows(a: Table, b: Table, categories: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Every block and category with the speed of each prompt in both arms, blocks that are under way included."""
+    names = list(dict.fromkeys(categories.values()))
+
+    def told(row: Mapping[str, float], category: str) -> list[float]:
+        return [round(row[p], 3) for p in sorted(row) if categories[p] == category]
+
+    return [
+        {"block": i, "category": c, "a": told(a.get(i, {}), c), "b": told(b.get(i, {}), c)}
+        for i in sorted({*a, *b})
+        for c in names
+    ]
 
 
 def _decide(

@@ -96,6 +96,17 @@ def test_an_incomplete_block_is_left_out_and_named() -> None:
     assert result["verdict"] == "BETTER"
 
 
+def test_rows_tell_every_value_of_both_arms_and_of_a_block_under_way() -> None:
+    requests = [r for r in made(2.0, blocks=2, noise=0.0) if not r.id.startswith("b-1")]
+    rows = judge(requests)["rows"]
+    assert isinstance(rows, list)
+    assert [(row["block"], row["category"], len(row["a"]), len(row["b"])) for row in rows] == [
+        (0, "code", 3, 3), (0, "story", 3, 3), (1, "code", 3, 0), (1, "story", 3, 0),
+    ]  # fmt: skip
+    for row in rows[:2]:
+        assert [b / a for a, b in zip(row["a"], row["b"], strict=True)] == pytest.approx([2.0] * 3, rel=1e-3)
+
+
 def test_guards() -> None:
     assert judge(made(1.0), differs=())["flags"] == ["A_A"]
     assert "SEVERAL_KNOBS" in judge(made(1.0), differs=("a", "b"))["flags"]  # type: ignore[operator]
