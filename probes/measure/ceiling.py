@@ -68,7 +68,7 @@ def loads_for(ask: Ask, capacity: Capacity | None) -> list[Load]:
     streams = lanes + more_lanes(lanes)
     # Long enough to outlast the load where that leaves the pool half empty: no gaps between requests then.
     tokens = max(SMALL_TOKENS, min(longest or SMALL_TOKENS, (pool or 0) // streams) // 4)
-    found.append(Load("the lanes", Burst(streams, SMALL_TOKENS if ask.engine == "ninfer" else tokens, 60, seconds)))
+    found.append(Load("the lanes", Burst(streams, tokens, 60, seconds)))
     return found
 
 

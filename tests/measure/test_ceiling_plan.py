@@ -42,7 +42,9 @@ def test_the_loads_of_the_seed_are_chosen_from_the_capacity_line() -> None:
     pool, lanes = loads_for(ASK, NINFER)
     assert pool.burst.streams == 3
     assert pool.burst.max_tokens == pytest.approx(100_000, rel=0.01)
-    assert (lanes.burst.streams, lanes.burst.max_tokens) == (4, 1200)
+    assert (lanes.burst.streams, lanes.burst.max_tokens) == (4, 224_000 // 4 // 4)
+    tight = replace(NINFER, kv_pool_tokens=4_096, pages=64, max_context=4_096)
+    assert loads_for(ASK, tight)[-1].burst.max_tokens == 1200
 
 
 def test_a_pool_that_no_legal_request_can_fill_gets_no_load() -> None:
