@@ -8,48 +8,22 @@ import gc
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable
-from typing import ClassVar, Protocol
+from collections.abc import Iterable
+from typing import ClassVar
 
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from probes.events import Event
-from probes.recipe import Recipe, Refused
+from probes.recipe import Refused
 from probes.session import Session
-from probes.store import Run
-from tui.messages import Asked, Intent, Open, OpenRun, Quit
+from tui.feed import Feed, Opener
+from tui.messages import Asked, Open, OpenRun, Quit
 from tui.screens.keys import KEYS
 from tui.screens.live import Live
 from tui.screens.picker import Picker, Row
 
 TICK_S = 0.2
-
-
-class Feed(Protocol):
-    """Where events come from and intents go: a lab in its thread, or a run of the past."""
-
-    past: bool
-    recipe: Recipe | None
-    run: Run
-    doing: str | None
-    left: str | None
-
-    def start(self) -> None:
-        """Begin."""
-
-    def drain(self) -> list[Event]:
-        """What happened since the last call."""
-
-    def ask(self, intent: Intent) -> None:
-        """Have an intent carried out."""
-
-    def close(self, *, leave: bool = False) -> None:
-        """End everything; blocks."""
-
-
-Opener = Callable[[Open | OpenRun], Feed]
 
 
 class Draftdial(App[str | None]):

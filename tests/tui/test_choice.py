@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
+from probes import engines, preset
 from probes.events import ServerChanged
 from probes.recipe import Recipe
 from tui.widgets.choice import Choice, Chosen
@@ -63,3 +68,34 @@ def test_a_sweep_that_turns_the_dial_leaves_what_was_wanted(recipe: Recipe) -> N
     chosen.server(up(4), up(4))
     assert chosen.wanted.depth == 2
     assert chosen.changes() == ["draft depth 4 → 2"]
+
+
+def test_default_takes_a_value_back(recipe: Recipe) -> None:
+    chosen = Chosen(recipe)
+    chosen.move(1)
+    chosen.type("4096")
+    chosen.asked = chosen.wanted
+    assert chosen.type("default") is None
+    assert chosen.changes() == ["ctx 4096 → its default"]
+
+
+def test_going_back_takes_back_what_was_set_since(recipe: Recipe) -> None:
+    chosen = Chosen(recipe)
+    chosen.asked = chosen.wanted
+    chosen.server(up(2), up(2))
+    chosen.move(1)
+    chosen.type("65536")
+    chosen.asked = chosen.wanted
+    chosen.server(ServerChanged(2.0, "failed", 2, depth=2), up(2))
+    assert chosen.good == Choice(2, {})
+    assert chosen.back() == {"ctx": None}
+
+
+@pytest.mark.parametrize("name", preset.listing())
+def test_every_engine_takes_none_for_a_knob_that_is_not_given(name: str) -> None:
+    recipe = preset.load(name)
+    engine = engines.engine(recipe.engine)
+    nothing = {knob.name: None for knob in recipe.knobs}
+    depth = recipe.dial.values[-1]
+    bare = dataclasses.replace(recipe, settings={})
+    assert engine.command(recipe, nothing, depth, 1) == engine.command(bare, {}, depth, 1)

@@ -20,7 +20,7 @@ SWITCH_S = 0.001
 """A key passes four threads on its way to the screen; under a flood of log lines each hop waits this long at most."""
 
 if TYPE_CHECKING:
-    from tui.app import Feed
+    from tui.feed import Feed
 
 
 @click.command()

@@ -87,7 +87,7 @@ def undo(screen: Live) -> None:
     chosen = screen.dial.chosen
     if chosen is None or chosen.good is None:
         screen.say(PAST if screen.past else "nothing has started yet, so there is no last good setting")
-    elif screen.ask(Apply(chosen.good.depth, dict(chosen.good.knobs))):
+    elif screen.ask(Apply(chosen.good.depth, chosen.back())):
         chosen.wanted = chosen.asked = chosen.good
         screen.dial.touched()
 
@@ -165,7 +165,15 @@ def why(screen: Live) -> None:
     """What the verdict and the ceiling rest on."""
     from tui.screens.why import Why
 
-    screen.app.push_screen(Why(screen.frame), screen.jump)
+    screen.app.push_screen(Why(screen.frame), lambda line: jump(screen, line) if line is not None else None)
+
+
+def jump(screen: Live, line: int) -> None:
+    """To a line of the log."""
+    screen.open_panel("log")
+    screen.log_view.focus()
+    if not screen.log_view.jump(line):
+        screen.say(f"line {line} is no longer on the screen; it is in {screen.path or 'the run'}/server.log")
 
 
 def files(screen: Live) -> None:

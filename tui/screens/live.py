@@ -194,15 +194,6 @@ class Live(Screen[None]):
         self.place()
         self.dial.focus()
 
-    def jump(self, line: int | None) -> None:
-        """To a line of the log, if one was chosen."""
-        if line is None:
-            return
-        self.open_panel("log")
-        self.log_view.focus()
-        if not self.log_view.jump(line):
-            self.say(f"line {line} is no longer on the screen; it is in {self.path or 'the run'}/server.log")
-
     # ------------------------------------------------------------------------------------------------ keys
 
     def action_do(self, name: str) -> None:

@@ -69,12 +69,20 @@ class Chosen:
         """What a person typed for what is under the cursor. Why it is refused, or None."""
         raw = raw.strip()
         if (knob := self.knob) is not None:
+            if raw in {"", "default"}:
+                self.wanted = Choice(self.wanted.depth, {**self.wanted.knobs, knob.name: None})
+                return None
             return self.put(knob, typed(knob, raw))
         values = self.recipe.dial.values
         if not raw.isdecimal() or int(raw) not in values:
             return f"{self.recipe.dial.label} must be one of {', '.join(map(str, values))}, not {raw!r}"
         self.wanted = Choice(int(raw), self.wanted.knobs)
         return None
+
+    def back(self) -> dict[str, Any]:
+        """The knobs of the last good setting; those that it left alone and a later one did not are None: not given."""
+        later = dict.fromkeys([*self.wanted.knobs, *(self.asked.knobs if self.asked else ())])
+        return {**later, **(self.good.knobs if self.good else {})}
 
     def changes(self) -> list[str]:
         """What would change against what was asked for last, in words."""
@@ -86,7 +94,8 @@ class Chosen:
         for name in sorted({*self.wanted.knobs, *self.asked.knobs}):
             before, after = self.asked.knobs.get(name), self.wanted.knobs.get(name)
             if before != after:
-                out.append(f"{name} {'its default' if before is None else before} → {after}")
+                words = ("its default" if value is None else value for value in (before, after))
+                out.append(f"{name} {' → '.join(map(str, words))}")
         return out
 
     def server(self, server: ServerChanged | None, good: ServerChanged | None) -> None:
