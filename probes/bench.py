@@ -298,6 +298,13 @@ class Bench:
         self.poll_log()
         return self._diagnosis.now(), tuple(self._diagnosis.queue)
 
+    def look_afresh(self) -> None:
+        """Forget what held requests back until now: the next load of the same start is judged by itself."""
+        self.poll_log()
+        self._diagnosis.begin(self.restart, self.requested)
+        if self.capacity is not None:
+            self._diagnosis.see(CapacityRead(self.restart, self.capacity))
+
     def _tell_ceiling(self) -> None:
         if (ceiling := self._diagnosis.news()) is not None:
             self._emit(CeilingChanged(time.time(), self.restart, ceiling))

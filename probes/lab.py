@@ -207,6 +207,8 @@ class Lab:
             todo, have = self._split(recipe, step)
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")
+        if step.burst and not step.fresh:
+            bench.look_afresh()
         streams = step.burst.streams if step.burst else step.concurrency
         job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams)
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
@@ -214,7 +216,7 @@ class Lab:
         bench.memory.about(phase="idle")
         if step.burst:
             ceiling, queue = bench.held_back()
-            have = [r for r in self.requests.values() if r.restart == bench.restart]
+            have = [r for r in self.requests.values() if r.restart == bench.restart and r.id.startswith(step.arm)]
             return Measured(
                 step, tuple(have), bench.server.boot_s, None if bench.server.state == "ready" else "the server ended",
                 ceiling=ceiling, capacity=bench.capacity, queue=queue,
@@ -294,6 +296,10 @@ class Lab:
             await asyncio.to_thread(self.run.write_result, result)
         self._emit(Judged(time.time(), result))
         return result
+
+    def judge_soon(self) -> None:
+        """Have what was measured judged again, off the plan."""
+        self._due.set()
 
     def _sweep_judgment(self) -> Judgment:
         """What a sweep means; numpy and scipy are imported in the thread that judges."""

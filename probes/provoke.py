@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from probes.lab import Lab
 from probes.measure.ceiling import Ask, Load, ceiling
 from probes.measure.ceiling_report import report
-from probes.measure.steps import Measure, Measured, Plan
+from probes.measure.steps import Measure, Measured
 
 POINTS = 7
 """Points that a plan has at the most as a rule: a look, two loads, two experiments each."""
+FOREIGN = "it needs a restart, and this server is someone else's"
 
 
 async def provoke(
@@ -19,7 +21,8 @@ async def provoke(
 ) -> dict[str, Any]:
     """Provoke the queue, run the experiments that separate the limits, and give the result; it is stored too.
 
-    `depth` None: that of the server that runs, else the preset's own. Restarts the server, and leaves it stopped.
+    `depth` None: that of the server that runs, else the preset's own. Restarts the server, and leaves it stopped. A
+    server of someone else's is sent the load as it runs; experiments that need a restart are left out and named.
     """
     bench, recipe = lab.bench, lab.recipe
     ask = Ask(
@@ -38,18 +41,23 @@ async def provoke(
 
     before, lab.judgment = lab.judgment, judgment
     try:
-        await lab.carry_out("ceiling", _kept(ceiling(ask), outcomes), POINTS if not loads else 1 + 3 * len(loads))
+        await lab.carry_out("ceiling", _kept(lab, ask, outcomes), POINTS if not loads else 1 + 3 * len(loads))
         return dict(lab.run.result() or judgment(None))
     finally:
         lab.judgment = before
 
 
-def _kept(plan: Plan, outcomes: list[Measured]) -> Generator[Measure, Measured, None]:
-    """The same plan, with every outcome kept."""
+def _kept(lab: Lab, ask: Ask, outcomes: list[Measured]) -> Generator[Measure, Measured, None]:
+    """The plan with every outcome kept and judged; without restarts where the server is someone else's."""
+    foreign, plan = lab.bench.attached is not None, ceiling(ask)
     step = next(plan, None)
     while step is not None:
-        outcome = yield step
+        if foreign and dict(step.settings) != ask.settings:
+            outcome = Measured(step, failed=FOREIGN)
+        else:
+            outcome = yield replace(step, fresh=not foreign)
         outcomes.append(outcome)
+        lab.judge_soon()
         try:
             step = plan.send(outcome)
         except StopIteration:
