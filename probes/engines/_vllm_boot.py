@@ -222,8 +222,12 @@ class Start:
 
     def _override(self, line: int, message: str, _: Piece) -> Found | None:
         found = _OVERRIDE.search(message)
-        if found is not None:
-            self._set("pages", int(found[2]), line)
+        if found is None:
+            return None
+        before, pages = int(found[1]), int(found[2])
+        if before and self.facts.get("kv_bytes") and self.facts.get("pages") != pages:  # each worker may say it
+            self._set("kv_bytes", self.facts["kv_bytes"] * pages // before, line)
+        self._set("pages", pages, line)
         return None
 
     def _kv_bytes(self, line: int, message: str, piece: Piece) -> Found | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from probes.engines import _vllm_args as args
-from probes.engines import parse
+from probes.engines import engine, parse
 
 ECHO = (
     "non-default args: {'model_tag': 'm/target', 'model': 'm/target', 'max_num_seqs': 16, 'speculative_config': "
@@ -34,3 +34,20 @@ def test_a_boot_record_tells_target_and_draft() -> None:
     assert {k: boot.fields[k] for k in ("model", "draft_model", "draft_depth", "spec_algorithm")} == {
         "model": "m/target", "draft_model": "m/draft", "draft_depth": 5, "spec_algorithm": "draft_model",
     }  # fmt: skip
+
+
+def test_an_overridden_number_of_blocks_takes_its_share_of_the_bytes() -> None:
+    lines = [
+        "INFO 11-30 21:28:33 [utils.py:233] non-default args: {'kv_cache_memory_bytes': 2147483648}",
+        *["INFO 11-30 21:29:22 [kv_cache_utils.py:1996] Overriding num_gpu_blocks=5825 with num_gpu_blocks_override=64"]
+        * 2,
+        "INFO 11-30 21:29:22 [kv_cache_utils.py:1708] GPU KV cache size: 1,024 tokens",
+    ]
+    reader = engine("vllm").reader()
+    for number, text in enumerate(lines, 1):
+        reader.feed(number, text)
+    capacity = reader.capacity
+    # A token of this model takes 23,040 bytes: keys and values of 30 layers, 3 heads of 64 each, in bf16.
+    assert (capacity.pages, capacity.kv_pool_tokens) == (64, 1024)
+    assert capacity.kv_bytes == pytest.approx(1024 * 23_040, rel=1e-3)
+    assert capacity.lines["kv_bytes"] == 2
