@@ -83,6 +83,7 @@ class Bench:
         """How many requests the next load means to keep in flight, if it means to keep a number."""
         self.sending = asyncio.Event()
         """Set when the load process has sent something."""
+        self._metrics_tell = False
         self.capacity: Capacity | None = None
         """What the present server announced that it can hold."""
         self.unverified: set[int] = set()
@@ -221,6 +222,8 @@ class Bench:
                     loop.call_soon_threadsafe(self.notice, "info", f"deriving the small draft model, once: {share:.0%}")
 
             self._resolved = await asyncio.to_thread(models.resolve, self.recipe, progress)
+            if told:
+                self.notice("info", "the small draft model is ready")
         return self._resolved
 
     async def _read_back(self, recipe: Recipe, url: str) -> None:
@@ -268,6 +271,8 @@ class Bench:
                 self.request_records.extend(told)
             if isinstance(event, CapacityRead):
                 self.capacity = event.capacity
+            if isinstance(event, LogRecords) and (sample := self._from_log(event)) is not None:
+                self._emit(sample)
             self._diagnosis.see(event)
             self._emit(event)
         self._tell_ceiling()
@@ -290,8 +295,19 @@ class Bench:
                 with contextlib.suppress(httpx.HTTPError):
                     reply = await http.get(f"{start.url}/metrics")
                     if reply.status_code == 200 and (fields := self.engine.metrics(reply.text)):
+                        self._metrics_tell = self._metrics_tell or "running" in fields
                         self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
                         self._diagnosis.metrics(fields)
+
+    def _from_log(self, event: LogRecords) -> EngineSample | None:
+        """The newest report of running and waiting requests in these records, for engines whose metrics don't tell."""
+        if self._metrics_tell or event.restart != (0 if self.attached else self.restart):
+            return None
+        told = next((r for r in reversed(event.records) if "running" in r.fields), None)
+        if told is None:
+            return None
+        zero = {"waiting": 0} if self._diagnosis.omits_zero else {}
+        return EngineSample(time.time(), self.restart, {**zero, **told.fields, "source": f"log line {told.line}"})
 
     def held_back(self) -> tuple[Ceiling, tuple[tuple[int, int], ...]]:
         """What holds requests back now, and running and waiting in every report of this start."""

@@ -26,6 +26,11 @@ class Diagnosis:
         self._told, self._told_at = Ceiling("unknown"), 0.0
         self.begin(0)
 
+    @property
+    def omits_zero(self) -> bool:
+        """Whether a report without a waiting clause means that nothing waits."""
+        return self._traits.omits_zero
+
     def begin(self, restart: int, requested: int | None = None) -> None:
         """Another start: nothing that was seen before counts. `requested`: requests meant to be kept in flight."""
         self._restart = restart

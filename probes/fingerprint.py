@@ -172,6 +172,8 @@ def program(name: str) -> dict[str, Any]:
 
 def artifact(name: str, *, local: bool = True) -> dict[str, Any]:
     """A model: a file, a folder of files, or a name on a hub with the revision that this machine's cache holds."""
+    if not name:
+        return {"name": None, "how": "not told", "revision": None}
     path = Path(os.path.expanduser(name))  # noqa: PTH111  (keeps './' as written)
     if local and path.is_file():
         return file(path)

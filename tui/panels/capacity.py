@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from rich.console import Console
 from rich.text import Text
 
 from probes.session import Frame
 from tui.panels import Panel
 from tui.widgets import ink
+from tui.widgets.ceiling import verdict
 from tui.widgets.drawn import Drawn
 
 
 def draw(frame: Frame, width: int, height: int) -> Text:
     """The verdict line on top, since it is what a person looks for; then capacity and warnings."""
-    out = [verdict(frame)]
+    first = verdict(frame)
+    if frame.ceiling is not None and frame.ceiling.verdict != "none":
+        out = wrapped(first, width, max(1, height - 2))
+    else:
+        out = [first]
     if frame.capacity is not None:
         out += [Text(ink.safe(t)) for t in frame.capacity.explain]
     told = dict.fromkeys(f"! {ink.safe(w.text)}" + (f" (line {w.line})" if w.line else "") for w in frame.warnings)
@@ -26,22 +32,13 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     return ink.lines(out[:height])
 
 
-def verdict(frame: Frame) -> Text:
-    """Which ceiling, in one line."""
-    ceiling = frame.ceiling
-    if ceiling is None:
-        return Text("no ceiling known: nothing has waited yet", style="dim")
-    name = ceiling.verdict.replace("_", " ").upper()
-    if ceiling.verdict == "none":
-        return Text(f"no ceiling: {ink.safe(ceiling.sentence or 'nothing waits')}", style="dim")
-    simulated = " SIMULATED" if frame.run and frame.run.simulated else ""
-    text = Text(f"▲ {name}{simulated}", style=f"bold {ink.WARN}")
-    text.append(f" ({ceiling.confidence}): {ink.safe(ceiling.sentence)}", style="")
-    if ceiling.missing:
-        text.append(f" · would decide: {ink.safe(', '.join(ceiling.missing))}", style="dim")
-    elif ceiling.experiment:
-        text.append(f" · {ink.safe(ceiling.experiment)}", style="")
-    return text
+def wrapped(text: Text, width: int, most: int) -> list[Text]:
+    """A verdict over as many lines as it may have: it is what a person looks for."""
+    lines = list(text.wrap(Console(width=width, color_system=None), width))
+    if len(lines) <= most:
+        return lines
+    lines[most - 1].append(" …")
+    return lines[:most]
 
 
 USES = ("capacity", "warnings", "ceiling", "run")

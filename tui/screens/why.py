@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from probes.session import Frame
 from tui.panels._cells import SETTLED, cells, mean, spoken
-from tui.panels.capacity import verdict
+from tui.widgets.ceiling import verdict
 from tui.widgets import ink
 
 FLAGS = 3

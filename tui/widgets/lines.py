@@ -10,6 +10,7 @@ from textual.widget import Widget
 from probes.events import Notice, PlanProgress
 from probes.session import Frame
 from tui.widgets import ink
+from tui.widgets.ceiling import NO_LIMIT, verdict
 
 LEVELS = {"info": ("·", ""), "warning": ("!", ink.WARN), "error": ("✖", ink.BAD)}
 
@@ -101,6 +102,9 @@ def notice(told: Notice | None) -> Text:
     return Text(f"{sign} {ink.safe(told.text)}", style=style)
 
 
+WIDE = 118
+
+
 def told(
     frame: Frame, doing: str | None, said: str | None, width: int, *, pausing: bool = False
 ) -> tuple[Text | None, Text | None]:
@@ -116,9 +120,11 @@ def told(
         work = Text(f"{ink.safe(plan.plan)} {ink.safe(plan.step)} · {plan.done} of {plan.total} points", style=ink.GOOD)
     newest = frame.notices[-1] if frame.notices else None
     word = Text(f"› {said}", style="bold") if said else notice(newest)
+    if not said and width < WIDE and frame.ceiling is not None and frame.ceiling.verdict not in NO_LIMIT:
+        word = verdict(frame)  # its panel is behind a tab at this width
     if said:
         return word, work
-    if width < 118 and work is not None and newest is not None and frame.progress and newest.at > frame.progress.at:
+    if width < WIDE and work is not None and newest is not None and frame.progress and newest.at > frame.progress.at:
         return word, work
     return work, word
 

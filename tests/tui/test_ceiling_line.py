@@ -1,0 +1,44 @@
+"""The ceiling is in sight at every width, whole where there is room."""
+
+from __future__ import annotations
+
+from probes.events import Ceiling, CeilingChanged, Notice
+from probes.session import Session
+from tui.panels.capacity import draw
+from tui.widgets.lines import told
+
+LONG = (
+    "The KV pool holds requests back. " + 2 * "2 running requests hold 3,128 of 3,500 pages and the next needs 1,564. "
+)
+
+
+def frame_of(ceiling: Ceiling) -> Session:
+    session = Session()
+    session.apply(Notice(1.0, "info", "an older word"))
+    session.apply(CeilingChanged(2.0, 1, ceiling))
+    return session
+
+
+def test_a_limit_is_wrapped_in_its_panel() -> None:
+    frame = frame_of(Ceiling("kv_pool", "high", LONG)).frame()
+    text = draw(frame, 80, 6).plain
+    assert text.startswith("▲ KV POOL (high)")
+    assert "the next needs 1,564" in " ".join(text.split())
+    assert len(text.splitlines()) >= 3
+
+
+def test_a_limit_is_told_at_the_foot_where_its_panel_is_behind_a_tab() -> None:
+    frame = frame_of(Ceiling("lanes", "high", "All 3 lanes are taken.")).frame()
+    _, narrow = told(frame, None, None, 80)
+    assert narrow is not None
+    assert narrow.plain.startswith("▲ LANES (high)")
+    _, wide = told(frame, None, None, 160)
+    assert wide is not None
+    assert "an older word" in wide.plain
+
+
+def test_no_limit_takes_no_place() -> None:
+    frame = frame_of(Ceiling("none", "high", "Nothing waits.")).frame()
+    _, narrow = told(frame, None, None, 80)
+    assert narrow is not None
+    assert "an older word" in narrow.plain
