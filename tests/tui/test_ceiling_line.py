@@ -7,7 +7,8 @@ from probes.session import Session
 from tui.panels.capacity import draw
 from tui.widgets.lines import told
 
-LONG = (
+CLAUSE = "2 running requests hold 3,128 of 3,500 pages and the next needs 1,564. "
+LONG = f"The KV pool holds requests back. {CLAUSE}{CLAUSE}"
     "The KV pool holds requests back. " + 2 * "2 running requests hold 3,128 of 3,500 pages and the next needs 1,564. "
 )
 

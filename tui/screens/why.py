@@ -14,8 +14,8 @@ from textual.widgets.option_list import Option
 
 from probes.session import Frame
 from tui.panels._cells import SETTLED, cells, mean, spoken
-from tui.widgets.ceiling import verdict
 from tui.widgets import ink
+from tui.widgets.ceiling import verdict
 
 FLAGS = 3
 """Sentences of a flag that are shown; one a prompt would hide the numbers."""
