@@ -9,8 +9,6 @@ from tui.widgets.lines import told
 
 CLAUSE = "2 running requests hold 3,128 of 3,500 pages and the next needs 1,564. "
 LONG = f"The KV pool holds requests back. {CLAUSE}{CLAUSE}"
-    "The KV pool holds requests back. " + 2 * "2 running requests hold 3,128 of 3,500 pages and the next needs 1,564. "
-)
 
 
 def frame_of(ceiling: Ceiling) -> Session:
