@@ -161,7 +161,7 @@ def reply(final: Mapping[str, Any]) -> dict[str, Any]:
         found["accepted"] = accepted
     steps = _count(spec, "num_spec_steps")
     if steps:
-        found["steps"] = steps
+        found["drafted_steps"] = steps  # n-gram drafting also takes plain steps, which this leaves out
         survival = _survival(spec.get("acceptance_histogram"))
         if survival:
             found["per_position"] = survival

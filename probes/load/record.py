@@ -13,6 +13,7 @@ from probes.load.outcomes import error_text, from_status
 from probes.load.simtime import in_its_time, speed_of
 from probes.load.sse import events
 from probes.load.wire import Reply
+from probes.stats.match import of_all_steps
 
 ReplyFacts = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """An engine's `reply`: last JSON objects merged -> canonical facts."""
@@ -185,7 +186,9 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
         drafted=whole(facts.get("drafted")),
         accepted=whole(facts.get("accepted")),
         steps=whole(facts.get("steps")),
-        per_position=tuple(per_position) if isinstance(per_position, list | tuple) else None,
+        per_position=of_all_steps(per_position, whole(facts.get("accepted")), tokens)
+        if isinstance(per_position, list | tuple)
+        else None,
         text_hash=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else None,
         text=text,
         raw=stream.raw | {key: value for key, value in beside.items() if value is not None},

@@ -27,18 +27,19 @@ def enrich(requests: Sequence[RequestDone], records: Iterable[Record]) -> list[R
         matches = by_key.get(key, [])
         told = {tuple(m.fields["per_position"]) for m in matches}
         if r.per_position is None and len(told) == 1 and len(matches) == claims[key]:
-            found.append(replace(r, per_position=of_all_steps(next(iter(told)), r)))
+            whole = of_all_steps(next(iter(told)), r.accepted, r.completion_tokens)
+            found.append(replace(r, per_position=whole))
     return found
 
 
-def of_all_steps(shares: Sequence[float], request: RequestDone) -> tuple[float, ...]:
-    """Acceptance by position over all steps, from shares of the steps that drafted.
+def of_all_steps(shares: Sequence[float], accepted: int | None, tokens: int | None) -> tuple[float, ...]:
+    """Acceptance by position over all steps, from shares of the steps that drafted; `tokens` are the reply's.
 
     A speculator that finds nothing to draft takes plain steps, which logs leave out of such shares; over all steps
     they sum to accepted / steps, the accept length less one. Without tokens the shares are left as they are.
     """
-    if not request.accepted or not request.completion_tokens or not sum(shares):
+    if not accepted or not tokens or not sum(shares):
         return tuple(shares)
-    steps = request.completion_tokens - 1 - request.accepted
-    scale = request.accepted / steps / sum(shares) if steps > 0 else 1.0
+    steps = tokens - 1 - accepted
+    scale = accepted / steps / sum(shares) if steps > 0 else 1.0
     return tuple(min(1.0, share * min(scale, 1.0)) for share in shares)
