@@ -17,7 +17,7 @@ from textual.screen import Screen
 
 from probes.recipe import Refused
 from probes.session import Session
-from tui.feed import Feed, Opener
+from tui.feed import Aside, Feed, Opener
 from tui.messages import Asked, Open, OpenRun, Quit
 from tui.screens.keys import KEYS
 from tui.screens.live import Live
@@ -78,6 +78,10 @@ class Draftdial(App[str | None]):
             return
         self.session.apply_all(feed.drain())
         frame = self.session.frame()
+        if isinstance(self.screen, Aside):
+            self.screen.show_beside(feed)
+        elif feed.beside is not None:
+            feed.beside.frame()  # nobody looks: take its events, so that they don't pile up
         live = next((s for s in reversed(self.screen_stack) if isinstance(s, Live)), None)
         if live is None or not live.up:
             return

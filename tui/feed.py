@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from probes.events import Event
 from probes.recipe import Recipe
+from probes.session import Frame
 from probes.store import Run
-from tui.messages import Intent, Open, OpenRun
+from tui.messages import Compare, Diagnose, Intent, Open, OpenRun
+
+
+class Second(Protocol):
+    """An A/B or a diagnosis: a run of its own beside the one on the screen."""
+
+    asked: Compare | Diagnose
+    run: Run
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended and let its server go."""
+
+    def frame(self) -> Frame:
+        """The picture of this moment; for the screen's thread alone."""
 
 
 class Feed(Protocol):
@@ -19,6 +34,10 @@ class Feed(Protocol):
     run: Run
     doing: str | None
     left: str | None
+
+    @property
+    def beside(self) -> Second | None:
+        """The A/B or the diagnosis that was asked for last."""
 
     def start(self) -> None:
         """Begin."""
@@ -31,6 +50,14 @@ class Feed(Protocol):
 
     def close(self, *, leave: bool = False) -> None:
         """End everything; blocks."""
+
+
+@runtime_checkable
+class Aside(Protocol):
+    """A screen that shows what runs beside."""
+
+    def show_beside(self, feed: Feed) -> None:
+        """Draw what is new of it."""
 
 
 Opener = Callable[[Open | OpenRun], Feed]

@@ -8,10 +8,12 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from probes import store
 from probes.events import Event, Notice, RequestDone
 from probes.recipe import Recipe, Refused
 from probes.store import Run
-from tui.messages import Apply, Cancel, Intent, Pause, Probe, StopServer, Sweep
+from tui.beside import Beside
+from tui.messages import Apply, Cancel, Compare, Diagnose, Intent, Pause, Probe, StopServer, Sweep
 
 if TYPE_CHECKING:
     from probes.bench import Attached
@@ -31,6 +33,8 @@ class LabThread:
         """What is being carried out, in words; None when the lab is free."""
         self.left: str | None = None
         """How to attach to a server that was left running."""
+        self.beside: Beside | None = None
+        """The A/B or the diagnosis that was asked for last, in a run of its own."""
         self._recipe = recipe
         self._events: deque[Event] = deque()
         self._thread = threading.Thread(target=self._main, name="lab", daemon=True)
@@ -102,6 +106,8 @@ class LabThread:
         try:
             await self._over.wait()
         finally:
+            if self.beside is not None:
+                await self.beside.end()
             server = lab.bench.server
             if self._leave and server.state == "ready" and server.now is not None:
                 self.left = attach(server.pid, server.now.url, self.run, self._recipe)
@@ -111,7 +117,7 @@ class LabThread:
     async def _carry_out(self, lab: Lab, intent: Intent) -> None:
         verbs: dict[type, Any] = {
             Apply: self._apply, Probe: self._probe, Sweep: self._sweep, Pause: self._pause, Cancel: self._cancel,
-            StopServer: self._stop,
+            StopServer: self._stop, Compare: self._aside, Diagnose: self._aside,
         }  # fmt: skip
         try:
             await verbs[type(intent)](lab, intent)
@@ -142,14 +148,35 @@ class LabThread:
         if len(outcomes) == total and not any(o.failed for o in outcomes):
             self._blocks = rounds
 
+    async def _aside(self, lab: Lab, intent: Compare | Diagnose) -> None:
+        """In a run of its own; the server of this run makes room for it first."""
+        self.doing = "stopping the server"
+        if self._attached is None:
+            await lab.stop_server()
+        if self._over is None or self._over.is_set():
+            return
+        self.beside = beside = Beside(intent, store.create(self.run.path.parent))
+        key = "a" if isinstance(intent, Compare) else "d"
+        self.doing = f"{beside.name} in run {beside.run.name} · {key} shows it"
+        await beside.carry_out(self._recipe, self._attached)
+        again = "" if self._attached else "; enter starts the server of this run again"
+        self._say("info", f"the {beside.name} is over, its figures are in run {beside.run.name}{again}")
+
     async def _pause(self, lab: Lab, intent: Pause) -> None:
-        lab.pause(on=intent.on)
+        (self._aside_now or lab).pause(on=intent.on)
 
     async def _cancel(self, lab: Lab, intent: Cancel) -> None:  # noqa: ARG002
-        await lab.cancel()
+        await (self._aside_now or lab).cancel()
+
+    @property
+    def _aside_now(self) -> Beside | None:
+        """The run beside this one, while it goes on."""
+        return self.beside if self.beside is not None and not self.beside.over else None
 
     async def _stop(self, lab: Lab, intent: StopServer) -> None:  # noqa: ARG002
         self.doing = "stopping the server"
+        if self._aside_now is not None:
+            await self._aside_now.end()
         await lab.stop_server()
 
     def _say(self, level: Any, text: str) -> None:

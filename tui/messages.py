@@ -8,6 +8,8 @@ from typing import Any
 
 from textual.message import Message
 
+from probes.measure.ab import Arm, Design
+
 
 @dataclass(frozen=True, slots=True)
 class Open:
@@ -42,6 +44,24 @@ class Sweep:
 
 
 @dataclass(frozen=True, slots=True)
+class Compare:
+    """Run an A/B in a run of its own; with `early` it ends as soon as the line that may be watched has decided."""
+
+    a: Arm
+    b: Arm
+    design: Design
+    early: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnose:
+    """Provoke the queue at this depth with these knobs, in a run of its own, and find what holds it back."""
+
+    depth: int | None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Hold the plan before its next point, or let it go on."""
 
@@ -65,7 +85,7 @@ class Quit:
     leave: bool = False
 
 
-Intent = Open | OpenRun | Apply | Probe | Sweep | Pause | Cancel | StopServer | Quit
+Intent = Open | OpenRun | Apply | Probe | Sweep | Compare | Diagnose | Pause | Cancel | StopServer | Quit
 
 
 class Asked(Message):

@@ -10,6 +10,7 @@ from probes.events import Event, Notice
 from probes.recipe import Recipe
 from probes.replay import replay
 from probes.store import Run
+from tui.feed import Second
 from tui.messages import Intent
 
 
@@ -23,6 +24,7 @@ class Replay:
         self.run = run
         self.doing: str | None = "reading the run"
         self.left: str | None = None
+        self.beside: Second | None = None
         self._events: deque[Event] = deque()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._main, name="replay", daemon=True)

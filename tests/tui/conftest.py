@@ -49,6 +49,7 @@ class Feed:
         self.recipe, self.run = recipe, Run(path)
         self.doing: str | None = None
         self.left: str | None = None
+        self.beside: Any = None
         self.asked: list[Intent] = []
         self.events: list[Event] = []
         self.closed: bool | None = None

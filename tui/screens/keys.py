@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from tui.messages import Apply, Cancel, Pause, Probe, Quit, StopServer, Sweep
+from tui.messages import Apply, Cancel, Diagnose, Pause, Probe, Quit, StopServer, Sweep
 
 if TYPE_CHECKING:
     from tui.screens.live import Live
@@ -176,6 +176,33 @@ def jump(screen: Live, line: int) -> None:
         screen.say(f"line {line} is no longer on the screen; it is in {screen.path or 'the run'}/server.log")
 
 
+def compare(screen: Live) -> None:
+    """The A/B screen."""
+    from tui.screens.ab import Ab
+
+    chosen = screen.dial.chosen
+    if chosen is None or screen.past:
+        screen.say(PAST)
+    elif screen.frame.run is not None and screen.frame.run.attached:
+        screen.say("an A/B restarts a server for each block, so it needs one of its own: draftdial PRESET")
+    else:
+        screen.app.push_screen(Ab(chosen, screen.frame))
+
+
+def diagnose(screen: Live) -> None:
+    """The diagnosis."""
+    from tui.screens.diagnose import Diagnosis
+
+    chosen = screen.dial.chosen
+    if chosen is None or screen.past:
+        screen.say(PAST)
+        return
+    attached = screen.frame.run is not None and screen.frame.run.attached
+    setting = (chosen.asked if screen.state == "ready" else None) or chosen.wanted
+    asked = Diagnose(None if attached else setting.depth, {} if attached else dict(setting.knobs))
+    screen.app.push_screen(Diagnosis(asked, screen.frame, attached=attached))
+
+
 def files(screen: Live) -> None:
     """Where this run's files are."""
     screen.say(f"this run is on disk: {screen.path}" if screen.path else "this run has no folder")
@@ -209,6 +236,9 @@ KEYS: tuple[Key, ...] = (
     Key("p", "probe", "probe", "Send the workload once at this depth", probe, True),
     Key("s", "sweep", "sweep", "Measure every depth; again: what is missing, or another block with new prompts",
         lambda screen: void(screen.ask(Sweep())), True),
+    Key("a", "ab", "A/B", "Compare two settings that differ in one thing, and say which is faster", compare, True),
+    Key("d", "diagnose", "diagnose", "Provoke the queue, and separate what holds requests back from its rivals",
+        diagnose, True),
     Key("x", "cancel", "end it", "End the plan or the probe that runs; what was measured is kept", cancel),
     Key("space", "pause", "pause", "Hold the plan before its next point, or let it go on", pause),
     Key("S", "stop", "stop", "Stop the server", stop, True),
