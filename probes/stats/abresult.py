@@ -97,7 +97,8 @@ def _means(table: Table, blocks: Sequence[int], prompts: Sequence[str]) -> list[
 
 def _rows(a: Table, b: Table, categories: Mapping[str, str]) -> list[dict[str, Any]]:
     """Every block and category with the speed of each prompt in both arms, blocks that are under way included."""
-    names = list(dict.fromkeys(categories.values()))
+    measured = {p for table in (a, b) for row in table.values() for p in row}
+    names = list(dict.fromkeys(c for p, c in categories.items() if p in measured))
 
     def told(row: Mapping[str, float], category: str) -> list[float]:
         return [round(row[p], 3) for p in sorted(row) if categories[p] == category]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 
@@ -103,6 +104,8 @@ def test_rows_tell_every_value_of_both_arms_and_of_a_block_under_way() -> None:
     assert [(row["block"], row["category"], len(row["a"]), len(row["b"])) for row in rows] == [
         (0, "code", 3, 3), (0, "story", 3, 3), (1, "code", 3, 0), (1, "story", 3, 0),
     ]  # fmt: skip
+    warmup = dataclasses.replace(requests[-1], id="a-9", prompt_id="w", category="warmup", warmup=True)
+    assert judge([*requests, warmup])["rows"] == rows
     for row in rows[:2]:
         assert [b / a for a, b in zip(row["a"], row["b"], strict=True)] == pytest.approx([2.0] * 3, rel=1e-3)
 

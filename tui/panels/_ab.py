@@ -22,7 +22,7 @@ COLOURS = {"BETTER": ink.GOOD, "WORSE": ink.BAD, "EQUIVALENT": ink.GOOD}
 Costs = tuple[float | None, float | None]
 
 
-def proposal(chosen: Chosen, design: Design, costs: Costs, *, early: bool, runs: bool) -> Text:
+def proposal(chosen: Chosen, design: Design, costs: Costs, width: int, *, early: bool, runs: bool) -> Text:
     """Both arms knob by knob, then the plan and its price. `costs`: seconds of a boot and of a request."""
     recipe, a, b = chosen.recipe, chosen.asked or chosen.wanted, chosen.wanted
     rows = [Text(f"{'':<24}{'A ' + ('(runs now)' if runs else '(the dial)'):<18}B", style="bold")]
@@ -31,7 +31,8 @@ def proposal(chosen: Chosen, design: Design, costs: Costs, *, early: bool, runs:
         left, right = (side.knobs.get(knob.name, knob.default) for side in (a, b))
         rows.append(_row(chosen.row == i, knob.name, left, right, legal(knob)))
     arms = Arm(a.depth, a.knobs), Arm(b.depth, b.knobs)
-    rows += [Text(" "), *_differs(differences(*arms)), Text(" "), *plan(recipe, design, costs, early=early)]
+    rows += [Text(" "), *_differs(differences(*arms), width), Text(" ")]
+    rows += plan(recipe, design, costs, width, early=early)
     return ink.lines(rows)
 
 
@@ -42,15 +43,19 @@ def _row(here: bool, name: str, left: Any, right: Any, rule: str) -> Text:
     return text.append(f"  {rule}" if here else "", style="not bold dim")
 
 
-def _differs(found: Sequence[str]) -> list[Text]:
+def _differs(found: Sequence[str], width: int) -> list[Text]:
     """What differs, in words; more than one knob in red."""
     if not found:
         return [Text("nothing differs yet: change one thing in B", style="dim")]
-    out = [Text("differs  ", style="bold").append(ink.safe("; ".join(found)), style="not bold")]
-    return out if len(found) == 1 else [*out, Text(BUNDLE, style=f"bold {ink.BAD}")]
+    out = _rows([("differs", ink.safe("; ".join(found)))], width)
+    return out if len(found) == 1 else [*out, ink.hang("", Text(BUNDLE, style=f"bold {ink.BAD}"), width)]
 
 
-def plan(recipe: Recipe, design: Design, costs: Costs, *, early: bool) -> list[Text]:
+def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[Text]:
+    return [ink.hang(f"{name:<9}", Text(words), width) for name, words in rows]
+
+
+def plan(recipe: Recipe, design: Design, costs: Costs, width: int, *, early: bool) -> list[Text]:
     """Restarts, time and stop rule, before anything starts."""
     kinds = len(recipe.workload.categories)
     alone = f"{design.floor} of A alone for the noise floor, then " if design.floor else ""
@@ -63,8 +68,7 @@ def plan(recipe: Recipe, design: Design, costs: Costs, *, early: bool) -> list[T
         price = f"about {ink.span(seconds)}, as a boot took {ink.span(boot)} and a request {ink.span(request)}"
         price += f" (simulated, {recipe.speed:g} times as fast)" if recipe.speed != 1 else ""
     prompts = f"{design.prompts} prompts of each of {kinds} categories, the same in both arms"
-    rows = (("plan", whole), ("", prompts), ("time", price), ("stops", stops(design, early=early)))
-    return [Text(f"{name:<9}", style="bold").append(words, style="not bold") for name, words in rows]
+    return _rows([("plan", whole), ("", prompts), ("time", price), ("stops", stops(design, early=early))], width)
 
 
 def stops(design: Design, *, early: bool) -> str:
@@ -79,15 +83,17 @@ def measured(asked: Compare, frame: Frame, width: int) -> Text:
     result, progress = frame.result or {}, frame.progress
     ended = progress is not None and progress.finished
     found = differences(asked.a, asked.b)
-    out = [_verdict(frame, result, ended=ended)]
-    out += [Text(f"! {ink.safe(w)}", style=f"bold {ink.BAD}") for w in result.get("warnings") or []]
-    out += [*_differs(found), *_state(asked, result, ended=ended), Text(" "), *table(result, ended=ended)]
+    out = [ink.hang("", _verdict(frame, result, ended=ended), width)]
+    red = f"bold {ink.BAD}"
+    out += [ink.hang("! ", Text(ink.safe(w), style=red), width, red) for w in result.get("warnings") or []]
+    out += [*_differs(found, width), *_state(asked, result, width, ended=ended), Text(" ")]
+    rows = table(result, ended=ended)
+    for row in rows:
+        row.truncate(width, overflow="ellipsis")
+    out += rows
     texts = result.get("texts_differ") or []
     if texts:
         out.append(Text(f"! greedy texts differ between the arms for {ink.safe(', '.join(texts[:6]))}", style=ink.WARN))
-    for line in out[1:]:
-        if line.cell_len > width and "│" in line.plain:
-            line.truncate(width, overflow="ellipsis")
     return ink.lines(out)
 
 
@@ -106,7 +112,7 @@ def _verdict(frame: Frame, result: Mapping[str, Any], *, ended: bool) -> Text:
     return text.append(f" · {step}", style="not bold dim") if step.startswith("stopped") else text
 
 
-def _state(asked: Compare, result: Mapping[str, Any], *, ended: bool) -> list[Text]:
+def _state(asked: Compare, result: Mapping[str, Any], width: int, *, ended: bool) -> list[Text]:
     """Blocks done, the line that may be watched, the noise floor, the stop rule, and what is still needed."""
     live, floor = result.get("anytime") or {}, result.get("floor") or {}
     if live.get("low") is not None and live.get("high") is not None:
@@ -128,7 +134,7 @@ def _state(asked: Compare, result: Mapping[str, Any], *, ended: bool) -> list[Te
         need = result.get("needs_blocks")
         more = f"about {max(need, result.get('blocks', 0) + 1)} blocks" if need else "more blocks than is sensible"
         rows.append(("needs", f"{more} would tell"))
-    return [Text(f"{name:<9}", style="bold").append(words, style="not bold") for name, words in rows]
+    return _rows(rows, width)
 
 
 def table(result: Mapping[str, Any], *, ended: bool) -> list[Text]:

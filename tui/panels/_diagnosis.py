@@ -15,36 +15,31 @@ SAYS = {"confirmed": ink.GOOD, "contradicted": ink.BAD}
 STRIP = 24
 
 
-def proposal(depth: int | None, *, attached: bool, boot_s: float | None) -> Text:
+def proposal(depth: int | None, width: int, *, attached: bool, boot_s: float | None) -> Text:
     """What enter would do, and to whom."""
     boot = f", {ink.span(boot_s)} each at the last boot" if boot_s is not None else ""
-    rows = [
-        ("does", "reads what the server announces, sends loads that should meet its pool and its lanes, and where"),
-        ("", "something waits, the same load changed in one thing: half the output, shorter prompts, a lane more"),
-    ]
+    does = "reads what the server announces, sends loads that should meet its pool and its lanes, and where something "
+    does += "waits, the same load changed in one thing: half the output, shorter prompts, a lane more"
+    rows = [("does", does)]
     if attached:
         rows += [
             ("server", "this one is someone else's: it is not restarted, so experiments that need that are left out"),
             ("beware", "whoever else uses it waits while the loads last"),
         ]
     else:
-        rows += [
-            ("server", f"depth {ink.figure(depth, 'd')} with the knobs of the dial; about seven starts{boot}"),
-            ("", "one that runs is stopped first"),
-        ]
+        starts = f"depth {ink.figure(depth, 'd')} with the knobs of the dial; about seven starts{boot}"
+        rows.append(("server", f"{starts}; one that runs is stopped first"))
     rows.append(("where", "in a run of its own: these loads are never mixed with the figures of a sweep"))
-    return ink.lines([Text(f"{n:<9}", style="bold").append(words, style="not bold") for n, words in rows])
+    return ink.lines([ink.hang(f"{n:<9}", Text(words), width) for n, words in rows])
 
 
 def measured(frame: Frame, width: int) -> Text:
     """What runs and waits now, then every load that is over."""
     result, progress = frame.result or {}, frame.progress
     ended = progress is not None and progress.finished
-    out: list[Text] = []
-    if not ended:
-        out += [*_now(frame), Text(" ")]
     loads = result.get("loads") or []
-    out += _best(frame, result) if ended and loads else []
+    out = [] if ended else [*_now(frame, width), Text(" ")]
+    out += _best(frame, result, width) if ended and loads else []
     for load in loads:
         out += [*_load(load, width), Text(" ")]
     for point in result.get("failed_points") or []:
@@ -55,17 +50,18 @@ def measured(frame: Frame, width: int) -> Text:
     return ink.lines(out)
 
 
-def _best(frame: Frame, result: Mapping[str, Any]) -> list[Text]:
-    """The strongest verdict of all loads, in one line."""
+def _best(frame: Frame, result: Mapping[str, Any], width: int) -> list[Text]:
+    """The strongest verdict of all loads."""
     ceiling = result.get("ceiling") or {}
     simulated = " SIMULATED" if result.get("simulated") or (frame.run and frame.run.simulated) else ""
-    text = Text(_name(ceiling.get("verdict")), style=f"bold {ink.WARN}").append(simulated)
+    text = Text(_name(ceiling.get("verdict")) + simulated, style=f"bold {ink.WARN}")
     text.append(f" · {ink.safe(ceiling.get('sentence') or '')}", style="not bold default")
     said = (result.get("admits") or {}).get("sentence")
-    return [text, *([Text(f"→ {ink.safe(said)}", style=ink.HOT)] if said else []), Text(" ")]
+    admits = [ink.hang("→ ", Text(ink.safe(said), style=ink.HOT), width)] if said else []
+    return [ink.hang("", text, width), *admits, Text(" ")]
 
 
-def _now(frame: Frame) -> list[Text]:
+def _now(frame: Frame, width: int) -> list[Text]:
     """The queue at this moment and what it looks like."""
     last = frame.activity[-1] if frame.activity else None
     lanes = f" of {frame.capacity.lanes} lanes" if frame.capacity and frame.capacity.lanes else ""
@@ -75,46 +71,36 @@ def _now(frame: Frame) -> list[Text]:
     line = f"running {ink.figure(running, 'g')}{lanes}, waiting {ink.figure(waiting, 'g')}"
     strip = ink.strip([w for _, w in seen] or [a.waiting for a in frame.activity], STRIP)
     flight = f"{len(frame.in_flight)} of ours on the wire"
-    return [
-        Text("now      ", style="bold").append(step, style="not bold"),
-        Text("queue    ", style="bold").append(f"{line} · {flight} ", style="not bold").append(strip, style=ink.WARN),
-        Text("verdict  ", style="bold").append_text(verdict(frame)),
-    ]
+    queue = Text(f"{line} · {flight} ").append(strip, style=ink.WARN)
+    rows = (("now", Text(step)), ("queue", queue), ("verdict", verdict(frame)))
+    return [ink.hang(f"{name:<9}", words, width) for name, words in rows]
 
 
 def _load(load: Mapping[str, Any], width: int) -> list[Text]:
     """One load: the queue, the verdict before, each experiment, the verdict after, what would admit it."""
     was, ceiling = load["measured"], load["ceiling"]
-    out = [Text(f"─ {ink.cut(ink.safe(load['load']), max(4, width - 4))}", style="bold")]
+    name, says = _name(ceiling["verdict"]), str(load["conclusion"])
     share = was.get("waited_share")
     late = f" (in {share:.0%} of the reports)" if share is not None else ""
     lanes = f" of {was['lanes']} lanes" if was.get("lanes") else ""
     queue = f"running {ink.figure(was['running'], 'g')}{lanes}, waiting {ink.figure(was['waiting'], 'g')}{late}"
-    out.append(_row("queue", queue))
-    rivals = f" · could also be: {', '.join(ceiling['rivals'])}" if ceiling.get("rivals") else ""
-    sentence = f" ({ceiling['confidence']}) {ink.safe(ceiling['sentence'])}{rivals}"
-    name = _name(ceiling["verdict"])
-    before = _row("before", "").append(name, style=f"bold {ink.WARN}")
-    out.append(before.append(sentence, style="not bold default"))
+    rivals = f" · could also be: {', '.join(map(_name, ceiling['rivals']))}" if ceiling.get("rivals") else ""
+    before = Text(name, style=f"bold {ink.WARN}")
+    before.append(f" ({ceiling['confidence']}) {ink.safe(ceiling['sentence'])}{rivals}", style="not bold default")
+    rows = [("queue", Text(queue)), ("before", before)]
     for trial in load["experiments"]:
-        name = ink.safe(str(trial["name"]).rpartition(": ")[2])
-        if trial.get("failed"):
-            out.append(_row("try", f"{name}: not run: {ink.safe(trial['failed'])}", "dim"))
-            continue
-        out.append(_row("try", f"{name}: {ink.safe(trial['says'])}"))
+        what = ink.safe(str(trial["name"]).rpartition(": ")[2])
+        told = f"not run: {ink.safe(trial['failed'])}" if trial.get("failed") else ink.safe(trial["says"])
+        rows.append(("try", Text(f"{what}: {told}", style="dim" if trial.get("failed") else "")))
     if load["experiments"]:
-        says = str(load["conclusion"])
-        after = _row("after", "").append(f"{name} {says}", style=f"bold {SAYS.get(says, ink.WARN)}")
-        out.append(after.append(f": {ink.safe(load['because'])}", style="not bold default"))
+        after = Text(f"{name} {says}", style=f"bold {SAYS.get(says, ink.WARN)}")
+        rows.append(("after", after.append(f": {ink.safe(load['because'])}", style="not bold default")))
     if load.get("admits"):
-        out.append(_row("admits", ink.safe(load["admits"]["sentence"]), ink.HOT))
+        rows.append(("admits", Text(ink.safe(load["admits"]["sentence"]), style=ink.HOT)))
     if ceiling.get("advice"):
-        out.append(_row("to do", ink.safe(ceiling["advice"])))
-    return out
-
-
-def _row(name: str, words: str, style: str = "not bold") -> Text:
-    return Text(f"  {name:<7}", style="bold").append(words, style=style)
+        rows.append(("to do", Text(ink.safe(ceiling["advice"]))))
+    title = Text(f"─ {ink.cut(ink.safe(load['load']), max(4, width - 4))}", style="bold")
+    return [title, *[ink.hang(f"  {label:<7}", words, width) for label, words in rows]]
 
 
 def _name(verdict: Any) -> str:

@@ -26,13 +26,15 @@ from tui.messages import Asked, Cancel, Compare, Pause
 from tui.panels import _ab
 from tui.widgets import lines
 from tui.widgets.choice import Chosen
-from tui.widgets.lines import Line
+from tui.widgets.lines import Line, title
 from tui.widgets.prompt import Prompt
 
 
 class Ab(Screen[None]):
     """`mine` is the dial as it stands: arm A is what runs, or what the dial asks for."""
 
+    AUTO_FOCUS: ClassVar[str | None] = ""
+    """The line for typing has the focus only while it is asked."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left", "step(-1)", "B", key_display="←→"),
         Binding("right", "step(1)", show=False),
@@ -122,11 +124,10 @@ class Ab(Screen[None]):
         if self._asked is not None:
             page = _ab.measured(self._asked, self._frame, width)
         else:
-            page = _ab.proposal(self._chosen, self._design(), self._costs, early=self._early, runs=self._runs)
+            page = _ab.proposal(self._chosen, self._design(), self._costs, width, early=self._early, runs=self._runs)
         self.query_one("#told", Static).update(page)
-        run = f" · run {self._frame.run.run}" if self._asked is not None and self._frame.run is not None else ""
-        title = Text("draftdial · A/B", style="bold").append(f" · {self._chosen.recipe.name}{run}", style="not bold")
-        self.query_one("#header", Line).put(title)
+        about = self._frame if self._asked is not None else self._first
+        self.query_one("#header", Line).put(title("A/B", about, run=self._asked is not None))
         self.query_one("#notice", Line).put(self._word())
 
     def _word(self) -> Text:

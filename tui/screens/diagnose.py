@@ -17,7 +17,7 @@ from tui.feed import Feed
 from tui.messages import Asked, Cancel, Diagnose
 from tui.panels import _diagnosis
 from tui.widgets import ink, lines
-from tui.widgets.lines import Line
+from tui.widgets.lines import Line, title
 
 
 class Diagnosis(Screen[None]):
@@ -37,7 +37,7 @@ class Diagnosis(Screen[None]):
         self._asked = asked
         self._attached = attached
         self._boot = frame.boots[max(frame.boots)] if frame.boots else None
-        self._name = frame.run.preset if frame.run else ""
+        self._first = frame
         self._frame = Frame()
         self._shown: object = None
         """The run beside that is on the screen; None: nothing has been asked yet."""
@@ -86,14 +86,14 @@ class Diagnosis(Screen[None]):
         """Draw what there is."""
         if not self.is_mounted:
             return
+        width = max(10, self.size.width - 4)
         if self._shown is None:
-            page = _diagnosis.proposal(self._asked.depth, attached=self._attached, boot_s=self._boot)
+            page = _diagnosis.proposal(self._asked.depth, width, attached=self._attached, boot_s=self._boot)
         else:
-            page = _diagnosis.measured(self._frame, max(10, self.size.width - 4))
+            page = _diagnosis.measured(self._frame, width)
         self.query_one("#told", Static).update(page)
-        run = f" · run {ink.safe(self._frame.run.run)}" if self._shown is not None and self._frame.run else ""
-        title = Text("draftdial · diagnosis", style="bold")
-        self.query_one("#header", Line).put(title.append(f" · {ink.safe(self._name)}{run}", style="not bold"))
+        about = self._frame if self._shown is not None else self._first
+        self.query_one("#header", Line).put(title("diagnosis", about, run=self._shown is not None))
         self.query_one("#notice", Line).put(self._word())
 
     def _word(self) -> Text:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.text import Text
 
 from probes.show import clean
@@ -21,6 +22,8 @@ STATES = {
     "failed": ("✖", BAD),
 }
 """A sign and a colour for each state of a server: the sign says it without the colour."""
+_PLAIN = Console(width=80, color_system=None)
+"""Only for its way of breaking lines."""
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -100,6 +103,17 @@ def strip(values: Iterable[float | None], width: int, top: float | None = None) 
 def lines(parts: Iterable[Text | str]) -> Text:
     """Lines one under another."""
     return Text("\n").join(p if isinstance(p, Text) else Text(p) for p in parts)
+
+
+def hang(label: str, words: Text, width: int, style: str = "bold") -> Text:
+    """A label, and words beside it that stay right of it where they need several rows."""
+    room = max(8, width - cell_len(label))
+    rows = words.wrap(_PLAIN, room) or [Text()]
+    out = []
+    for i, row in enumerate(rows):
+        row.rstrip()
+        out.append(Text.assemble((label if i == 0 else " " * cell_len(label), style), row))
+    return lines(out)
 
 
 def beside(left: Text, right: Text, width: int) -> Text:

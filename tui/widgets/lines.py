@@ -63,6 +63,16 @@ def header(frame: Frame, now: float, width: int, *, past: bool = False) -> Text:
     return Text.assemble(left, " " * max(2, width - left.cell_len - right.cell_len), right)
 
 
+def title(name: str, frame: Frame, *, run: bool) -> Text:
+    """The header of a screen beside the live one; with `run`, the run that its figures go to."""
+    text = Text("draftdial", style="bold").append(f" · {name}", style="bold")
+    if frame.run is None:
+        return text
+    told = f" · run {ink.safe(frame.run.run)}" if run else ""
+    text.append(f" · {ink.safe(frame.run.preset)}{told}", style="not bold")
+    return text.append("  ").append("SIMULATED", style=f"bold reverse {ink.WARN}") if frame.run.simulated else text
+
+
 def _extras(frame: Frame, now: float, *, past: bool) -> list[str]:
     """What else there is to say of the server, the most wanted first."""
     run, server = frame.run, frame.server
