@@ -309,17 +309,18 @@ class Bench:
         zero = {"waiting": 0} if self._diagnosis.omits_zero else {}
         return EngineSample(time.time(), self.restart, {**zero, **told.fields, "source": f"log line {told.line}"})
 
-    def held_back(self) -> tuple[Ceiling, tuple[tuple[int, int], ...]]:
-        """What holds requests back now, and running and waiting in every report of this start."""
-        self.poll_log()
-        return self._diagnosis.now(), tuple(self._diagnosis.queue)
+    def held_back(self, *, forget: bool = False) -> tuple[Ceiling, tuple[tuple[int, int], ...]]:
+        """What holds requests back now, and running and waiting in every report of this start.
 
-    def look_afresh(self) -> None:
-        """Forget what held requests back until now: the next load of the same start is judged by itself."""
+        With `forget`, the next load of the same start is judged by itself.
+        """
         self.poll_log()
-        self._diagnosis.begin(self.restart, self.requested)
-        if self.capacity is not None:
-            self._diagnosis.see(CapacityRead(self.restart, self.capacity))
+        found = self._diagnosis.now(), tuple(self._diagnosis.queue)
+        if forget:
+            self._diagnosis.begin(self.restart, self.requested)
+            if self.capacity is not None:
+                self._diagnosis.see(CapacityRead(self.restart, self.capacity))
+        return found
 
     def _tell_ceiling(self) -> None:
         if (ceiling := self._diagnosis.news()) is not None:

@@ -208,7 +208,7 @@ class Lab:
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")
         if step.burst and not step.fresh:
-            bench.look_afresh()
+            bench.held_back(forget=True)
         streams = step.burst.streams if step.burst else step.concurrency
         job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams)
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")

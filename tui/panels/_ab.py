@@ -86,8 +86,9 @@ def measured(asked: Compare, frame: Frame, width: int) -> Text:
     out = [ink.hang("", _verdict(frame, result, ended=ended), width)]
     red = f"bold {ink.BAD}"
     out += [ink.hang("! ", Text(ink.safe(w), style=red), width, red) for w in result.get("warnings") or []]
-    out += [*_differs(found, width), *_state(asked, result, width, ended=ended), Text(" ")]
-    rows = table(result, ended=ended)
+    out += [*_differs(found, width), *_state(asked, result, width, ended=ended)]
+    out += [ink.hang("! ", Text(told), width, ink.WARN) for told in (_against(result) if ended else [])]
+    rows = [Text(" "), *table(result, ended=ended)]
     for row in rows:
         row.truncate(width, overflow="ellipsis")
     out += rows
@@ -110,6 +111,18 @@ def _verdict(frame: Frame, result: Mapping[str, Any], *, ended: bool) -> Text:
     text.append(simulated, style=f"bold {ink.WARN}").append(f" · {sentence}", style="not bold default")
     step = frame.progress.step if frame.progress else ""
     return text.append(f" · {step}", style="not bold dim") if step.startswith("stopped") else text
+
+
+def _against(result: Mapping[str, Any]) -> list[str]:
+    """Kinds of text for which the opposite of the verdict holds: a mean hides them."""
+    kinds = (result.get("per_category") or {}).items()
+    slower = [f"{ink.safe(c)} ({v['ratio'] - 1:+.1%})" for c, v in kinds if v["high"] < 1]
+    faster = [f"{ink.safe(c)} ({v['ratio'] - 1:+.1%})" for c, v in kinds if v["low"] > 1]
+    if result.get("verdict") != "WORSE" and slower:
+        return [f"not for every kind of text: B is slower on {', '.join(slower)}"]
+    if result.get("verdict") != "BETTER" and faster:
+        return [f"not for every kind of text: B is faster on {', '.join(faster)}"]
+    return []
 
 
 def _state(asked: Compare, result: Mapping[str, Any], width: int, *, ended: bool) -> list[Text]:

@@ -19,7 +19,7 @@ from textual.widgets import Footer, Static
 from probes import engines
 from probes.measure.ab import Arm, Design, design
 from probes.measure.costs import costs
-from probes.recipe import Refused
+from probes.recipe import Recipe, Refused
 from probes.session import Frame
 from tui.feed import Feed
 from tui.messages import Asked, Cancel, Compare, Pause
@@ -124,7 +124,14 @@ class Ab(Screen[None]):
         if self._asked is not None:
             page = _ab.measured(self._asked, self._frame, width)
         else:
-            page = _ab.proposal(self._chosen, self._design(), self._costs, width, early=self._early, runs=self._runs)
+            page = _ab.proposal(
+                self._chosen,
+                proposed(self._costs, self._chosen.recipe),
+                self._costs,
+                width,
+                early=self._early,
+                runs=self._runs,
+            )
         self.query_one("#told", Static).update(page)
         about = self._frame if self._asked is not None else self._first
         self.query_one("#header", Line).put(title("A/B", about, run=self._asked is not None))
@@ -146,10 +153,6 @@ class Ab(Screen[None]):
         """One line, until the next key."""
         self._told = text
         self.redraw()
-
-    def _design(self) -> Design:
-        boot = self._costs[0]
-        return design(None if boot is None else boot / self._chosen.recipe.speed)
 
     # ------------------------------------------------------------------------------------------------ keys
 
@@ -209,7 +212,7 @@ class Ab(Screen[None]):
             self.say(str(problem))
             return
         self._waiting = True
-        self.post_message(Asked(Compare(a, b, self._design(), self._early)))
+        self.post_message(Asked(Compare(a, b, proposed(self._costs, self._chosen.recipe), self._early)))
         self.say("the A/B starts: a server that runs is stopped first")
 
     def action_end(self) -> None:
@@ -243,3 +246,8 @@ def known(frame: Frame) -> _ab.Costs:
     boot = frame.boots[max(frame.boots)] if frame.boots else None
     took = [r.done - r.sent for r in frame.recent if r.done is not None and not r.warmup and r.outcome == "ok"]
     return boot, sum(took) / len(took) if took else None
+
+
+def proposed(costs: _ab.Costs, recipe: Recipe) -> Design:
+    """The design for boots as long as the last one, by the clock."""
+    return design(None if costs[0] is None else costs[0] / recipe.speed)
