@@ -6,7 +6,6 @@ A guard never changes a number. What it finds is shown beside the numbers and ma
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from probes.events import RequestDone
 from probes.stats.cells import Cell
@@ -67,13 +66,24 @@ def steps_disagree(cell: Cell) -> str | None:
     return f"{counted} steps counted, {implied} implied by the tokens: steps that draft nothing are not counted"
 
 
+def _mean_gap_ms(cell: Cell) -> float | None:
+    """Mean gap between bursts, pooled as time over gaps: steps differ in length, so a median would not do."""
+    time, gaps = 0.0, 0.0
+    for r, _ in cell.timed:
+        mean = r.raw.get("burst_mean_ms") or r.burst_gap_ms
+        if mean and r.first is not None and r.last is not None and r.last > r.first:
+            time += 1000.0 * (r.last - r.first)
+            gaps += 1000.0 * (r.last - r.first) / mean
+    return time / gaps if gaps else None
+
+
 def step_routes_differ(cell: Cell) -> str | None:
     """Accept length x TPOT against the gaps between bursts, which need no counters."""
-    gaps = [r.burst_gap_ms for r, _ in cell.timed if r.burst_gap_ms]
+    gap = _mean_gap_ms(cell)
     length, token = (1.0 if cell.depth == 0 else pool_len(cell.parts)), pool_tpot_ms(cell.parts)
-    if not gaps or length is None or token is None:
+    if gap is None or length is None or token is None:
         return None
-    product, gap = length * token, median(gaps)
+    product = length * token
     if abs(product - gap) / gap <= ROUTES:
         return None
     return f"a step takes {product:.2f} ms by accept length x TPOT, {gap:.2f} ms by the gaps between bursts"
