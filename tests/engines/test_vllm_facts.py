@@ -103,7 +103,8 @@ def test_reply_with_drafts_and_times() -> None:
         }
     )  # fmt: skip
     assert found == {
-        "cached_tokens": 16, "server_ttft_ms": 25.0, "server_tpot_ms": 8.5, "drafted": 30, "accepted": 17, "drafted_steps": 10,
+        "cached_tokens": 16, "server_ttft_ms": 25.0, "server_tpot_ms": 8.5, "drafted": 30, "accepted": 17,
+        "drafted_steps": 10,
         "per_position": (0.8, 0.5, 0.4),
     }  # fmt: skip
     assert sum(found["per_position"]) == pytest.approx(17 / 10)
