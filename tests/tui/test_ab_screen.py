@@ -88,7 +88,9 @@ def test_the_proposal_names_both_arms_the_plan_its_price_and_the_stop_rule(
 
 def test_what_is_chosen_is_asked_for_and_only_once(on_screen: Show, feed: Any, ready: list[Event]) -> None:
     shown = on_screen(feed, ready, WIDE, "a", "right", "enter")
-    assert "draft-simple" in shown  # the engine refuses an arm before anything is stopped
+    assert (
+        "✖ dial.flags: draft-simple needs a draft model" in shown
+    )  # the engine refuses an arm before anything is stopped
     assert feed.asked == []
     feed.recipe = dataclasses.replace(feed.recipe, dial=dataclasses.replace(feed.recipe.dial, flags={"-md": "s"}))
     on_screen(feed, ready, WIDE, "a", "right", "e", "enter", "enter")
@@ -191,6 +193,14 @@ def test_other_pools_and_other_knobs_stand_in_red() -> None:
         start = page.plain.index(words)
         styles = [str(s.style) for s in page.spans if s.start <= start < s.end]
         assert any("#d55e00" in style.lower() for style in styles), words
+
+
+def test_the_table_fits_a_small_screen_with_its_intervals(ready: list[Event]) -> None:
+    session = Session()
+    session.apply_all(told({"translation": 0.9, "story": 1.5}, done="done"))
+    row = next(t for t in _ab.measured(ASKED, session.frame(), 74).plain.split("\n") if t.startswith("all     trans"))
+    assert row.endswith("%")
+    assert row.count("%") == 2
 
 
 def test_it_can_be_ended_and_held(on_screen: Show, feed: Any, ready: list[Event], tmp_path: Path) -> None:

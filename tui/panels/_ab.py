@@ -156,12 +156,12 @@ def table(result: Mapping[str, Any], *, ended: bool) -> list[Text]:
     if not rows:
         return [Text("no block has begun yet", style="dim")]
     quiet = "" if ended else "dim"
-    out = [Text(f"{'tok/s':<8}{'category':<13}│ {'A':<18}│ {'B':<18}│ B/A", style="bold")]
+    out = [Text(f"{'tok/s':<8}{'category':<12}│ {'A':<15}│ {'B':<15}│ B/A", style="bold")]
     if ended:
         for category, found in (result.get("per_category") or {}).items():
             mine = [r for r in rows if r["category"] == category]
             a, b = ([v for r in mine for v in r[arm]] for arm in ("a", "b"))
-            ratio = f"{found['ratio']:.3f}  {found['low']:.3f} to {found['high']:.3f}"
+            ratio = f"{found['ratio']:.3f} {found['low'] - 1:+.1%}…{found['high'] - 1:+.1%}"
             out.append(_line("all", category, a, b, ratio, "bold"))
     for row in reversed(_grouped(rows)):
         a, b = row["a"], row["b"]
@@ -177,8 +177,8 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _line(block: str, category: str, a: Sequence[float], b: Sequence[float], ratio: str, style: str) -> Text:
-    name = f"{ink.pad(block, 8)}{ink.pad(ink.safe(category), 13)}"
-    return Text(f"{name}│ {speeds(a):<18}│ {speeds(b):<18}│ {ratio}", style=style)
+    name = f"{ink.pad(block, 8)}{ink.pad(ink.safe(category), 12)}"
+    return Text(f"{name}│ {speeds(a):<15}│ {speeds(b):<15}│ {ratio}", style=style)
 
 
 def speeds(values: Sequence[float]) -> str:

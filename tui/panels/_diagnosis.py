@@ -66,10 +66,9 @@ def _now(frame: Frame, width: int) -> list[Text]:
     last = frame.activity[-1] if frame.activity else None
     lanes = f" of {frame.capacity.lanes} lanes" if frame.capacity and frame.capacity.lanes else ""
     step = ink.safe(frame.progress.step) if frame.progress else "starting"
-    seen = [(r.fields.get("running"), r.fields.get("waiting")) for r in frame.last_records if "running" in r.fields]
-    running, waiting = seen[-1] if seen else (last.running, last.waiting) if last else (None, None)
+    running, waiting = (last.running, last.waiting) if last else (None, None)
     line = f"running {ink.figure(running, 'g')}{lanes}, waiting {ink.figure(waiting, 'g')}"
-    strip = ink.strip([w for _, w in seen] or [a.waiting for a in frame.activity], STRIP)
+    strip = ink.strip([a.waiting for a in frame.activity], STRIP)
     flight = f"{len(frame.in_flight)} of ours on the wire"
     queue = Text(f"{line} · {flight} ").append(strip, style=ink.WARN)
     rows = (("now", Text(step)), ("queue", queue), ("verdict", verdict(frame)))

@@ -24,7 +24,7 @@ from probes.session import Frame
 from tui.feed import Feed
 from tui.messages import Asked, Cancel, Compare, Pause
 from tui.panels import _ab
-from tui.widgets import lines
+from tui.widgets import ink, lines
 from tui.widgets.choice import Chosen
 from tui.widgets.lines import Line, title
 from tui.widgets.prompt import Prompt
@@ -65,6 +65,8 @@ class Ab(Screen[None]):
         self._ignored: object = None
         """One that was over before this screen came up, or was put away."""
         self._told = ""
+        self._refused = ""
+        """Why an arm can't start, until the next key."""
 
     def compose(self) -> ComposeResult:
         """A title, a page, a word, the keys."""
@@ -105,6 +107,7 @@ class Ab(Screen[None]):
                 return
             frame = beside.frame()
             changed = (frame.version, doing) != (self._frame.version, self._doing) or asked is not self._asked
+            self._told = "" if self._waiting else self._told
             self._asked, self._frame, self._shown, self._waiting = asked, frame, beside, False
         self._doing = doing
         if self._waiting and not doing:
@@ -120,7 +123,7 @@ class Ab(Screen[None]):
         """Draw what there is."""
         if not self.is_mounted:
             return
-        width = max(10, self.size.width - 4)
+        width = max(10, self.size.width - 6)
         if self._asked is not None:
             page = _ab.measured(self._asked, self._frame, width)
         else:
@@ -132,6 +135,8 @@ class Ab(Screen[None]):
                 early=self._early,
                 runs=self._runs,
             )
+        if self._asked is None and self._refused:
+            page = ink.lines([ink.hang("✖ ", Text(self._refused, style=ink.BAD), width, ink.BAD), Text(" "), page])
         self.query_one("#told", Static).update(page)
         about = self._frame if self._asked is not None else self._first
         self.query_one("#header", Line).put(title("A/B", about, run=self._asked is not None))
@@ -145,7 +150,7 @@ class Ab(Screen[None]):
         if work is not None:
             return work
         if self._doing and (self._waiting or self._asked is None):
-            return Text(f"◐ {self._doing}", style=lines.LEVELS["warning"][1])
+            return Text(f"◐ {self._doing}", style=ink.WARN)
         notices = [n for n in self._frame.notices if n.level != "info"]
         return lines.notice(notices[-1] if notices and self._asked else None)
 
@@ -158,7 +163,7 @@ class Ab(Screen[None]):
 
     def on_key(self, event: events.Key) -> None:
         """A digit begins a value for B; any key takes the last word away."""
-        self._told = ""
+        self._told = self._refused = ""
         typed = event.character or ""
         prompt = self.query_one(Prompt)
         if self._asked is not None or prompt.display or not (typed.isdecimal() or typed in {"-", "=", "."}):
@@ -209,7 +214,9 @@ class Ab(Screen[None]):
             for arm in (a, b):
                 engines.engine(recipe.engine).command(recipe, arm.settings, arm.depth, recipe.port or 1)
         except Refused as problem:
-            self.say(str(problem))
+            self._refused = ink.safe(problem)
+            self.query_one("#page", VerticalScroll).scroll_home(animate=False)
+            self.redraw()
             return
         self._waiting = True
         self.post_message(Asked(Compare(a, b, proposed(self._costs, self._chosen.recipe), self._early)))

@@ -73,6 +73,7 @@ class Diagnosis(Screen[None]):
                 return
             frame = beside.frame()
             changed = changed or beside is not self._shown or frame.version != self._frame.version
+            self._told = "" if self._waiting else self._told
             self._shown, self._frame, self._waiting = beside, frame, False
         self._doing = doing
         if changed:
@@ -86,7 +87,7 @@ class Diagnosis(Screen[None]):
         """Draw what there is."""
         if not self.is_mounted:
             return
-        width = max(10, self.size.width - 4)
+        width = max(10, self.size.width - 6)
         if self._shown is None:
             page = _diagnosis.proposal(self._asked.depth, width, attached=self._attached, boot_s=self._boot)
         else:

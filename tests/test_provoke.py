@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from probes.events import Capacity
+from probes.measure.ceiling import Ask
+from probes.measure.steps import Measure, Measured
+from probes.provoke import FOREIGN, _kept
+
+CAPACITY = Capacity(kv_pool_tokens=224_000, page_tokens=64, max_context=224_000, lanes=3)
+
+
+def driven(attached: object) -> tuple[list[Measure], Sequence[Measured], int]:
+    """What a lab would be asked for, what was kept, and how often it was judged; everything waits."""
+    judged = []
+    lab: Any = SimpleNamespace(bench=SimpleNamespace(attached=attached), judge_soon=lambda: judged.append(1))
+    ask = Ask("ninfer", 3, {"max_concurrency": 3}, None, 5.0)
+    asked: list[Measure] = []
+    outcomes: list[Measured] = []
+    plan = _kept(lab, ask, outcomes)
+    step = next(plan, None)
+    while step is not None:
+        asked.append(step)
+        try:
+            step = plan.send(Measured(step, capacity=CAPACITY, queue=((2, 1),) * 4))
+        except StopIteration:
+            break
+    return asked, outcomes, len(judged)
+
+
+def test_a_server_of_someone_else_is_never_started_and_what_needs_it_is_named() -> None:
+    asked, outcomes, judged = driven(object())
+    assert [s.fresh for s in asked] == [False] * len(asked)
+    assert all(s.settings == {"max_concurrency": 3} for s in asked)
+    assert [o.step.why for o in outcomes if o.failed == FOREIGN] == [
+        o.step.why for o in outcomes if o.step.why.endswith("4 lanes")
+    ]
+    assert judged == len(outcomes) > len(asked)
+
+
+def test_a_server_of_ours_is_started_for_every_point() -> None:
+    asked, outcomes, judged = driven(None)
+    assert all(s.fresh for s in asked)
+    assert {s.settings["max_concurrency"] for s in asked} == {3, 4}
+    assert judged == len(outcomes) == len(asked)
