@@ -275,7 +275,8 @@ class Bench:
                 self._emit(sample)
             self._diagnosis.see(event)
             self._emit(event)
-        self._tell_ceiling()
+        if (ceiling := self._diagnosis.news()) is not None:
+            self._emit(CeilingChanged(time.time(), self.restart, ceiling))
         if self.server.state in {"starting", "loading"} and self._tail.partial:
             self.server.progress = self._tail.partial
 
@@ -321,10 +322,6 @@ class Bench:
             if self.capacity is not None:
                 self._diagnosis.see(CapacityRead(self.restart, self.capacity))
         return found
-
-    def _tell_ceiling(self) -> None:
-        if (ceiling := self._diagnosis.news()) is not None:
-            self._emit(CeilingChanged(time.time(), self.restart, ceiling))
 
     def _on_load(self, event: RequestSent | RequestDone) -> None:
         self.sending.set()

@@ -88,9 +88,7 @@ def test_the_proposal_names_both_arms_the_plan_its_price_and_the_stop_rule(
 
 def test_what_is_chosen_is_asked_for_and_only_once(on_screen: Show, feed: Any, ready: list[Event]) -> None:
     shown = on_screen(feed, ready, WIDE, "a", "right", "enter")
-    assert (
-        "✖ dial.flags: draft-simple needs a draft model" in shown
-    )  # the engine refuses an arm before anything is stopped
+    assert "✖ dial.flags: draft-simple needs a draft model" in shown  # before anything is stopped
     assert feed.asked == []
     feed.recipe = dataclasses.replace(feed.recipe, dial=dataclasses.replace(feed.recipe.dial, flags={"-md": "s"}))
     on_screen(feed, ready, WIDE, "a", "right", "e", "enter", "enter")
@@ -147,7 +145,7 @@ def test_while_it_measures_there_is_no_verdict(on_screen: Show, feed: Any, ready
         assert "BETTER" not in shown
         for word in (
             "measuring SIMULATED", "run 2026-11-30-b", "4 of 6 done", "any look", "e-value",
-            "identical servers differ by up to", "│ A", "│ B", "block 4 code", "n=2", "11/15",
+            "identical servers differ by up to", "│ A", "│ B", "4     code", "n=2", "11/15",
         ):  # fmt: skip
             assert word in shown, word
 
@@ -156,14 +154,14 @@ def test_the_end_has_verdict_interval_and_both_columns(
     on_screen: Show, feed: Any, ready: list[Event], tmp_path: Path
 ) -> None:
     shown = show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(BOTH, done="done")))
-    row = next(line for line in shown.split("\n") if "block 6 code" in line)
+    row = next(line for line in shown.split("\n") if "6     code" in line)
     a, b, ratio = (part.strip() for part in row.split("│")[1:])
     first, second = (float(v) for v in a.removesuffix(" n=2").split("/"))
     assert second == pytest.approx(1.1 * first, rel=0.01)
     assert b.endswith("n=2")
     assert float(ratio) == pytest.approx(1.2, rel=0.01)
     assert "BETTER SIMULATED · B is faster: +20.0 %" in shown
-    assert "all     code" in shown
+    assert "all   code" in shown
 
 
 def test_undecided_says_what_it_needs_and_a_stop_is_named(
@@ -198,7 +196,7 @@ def test_other_pools_and_other_knobs_stand_in_red() -> None:
 def test_the_table_fits_a_small_screen_with_its_intervals(ready: list[Event]) -> None:
     session = Session()
     session.apply_all(told({"translation": 0.9, "story": 1.5}, done="done"))
-    row = next(t for t in _ab.measured(ASKED, session.frame(), 74).plain.split("\n") if t.startswith("all     trans"))
+    row = next(t for t in _ab.measured(ASKED, session.frame(), 74).plain.split("\n") if t.startswith("all   trans"))
     assert row.endswith("%")
     assert row.count("%") == 2
 

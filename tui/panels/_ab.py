@@ -156,7 +156,7 @@ def table(result: Mapping[str, Any], *, ended: bool) -> list[Text]:
     if not rows:
         return [Text("no block has begun yet", style="dim")]
     quiet = "" if ended else "dim"
-    out = [Text(f"{'tok/s':<8}{'category':<12}│ {'A':<15}│ {'B':<15}│ B/A", style="bold")]
+    out = [Text(f"{'block':<6}{'category':<12}│ {'A tok/s':<15}│ {'B tok/s':<15}│ B/A", style="bold")]
     if ended:
         for category, found in (result.get("per_category") or {}).items():
             mine = [r for r in rows if r["category"] == category]
@@ -166,7 +166,7 @@ def table(result: Mapping[str, Any], *, ended: bool) -> list[Text]:
     for row in reversed(_grouped(rows)):
         a, b = row["a"], row["b"]
         ratio = f"{sum(b) / len(b) / (sum(a) / len(a)):.3f}" if a and b and len(a) == len(b) else ink.NONE
-        out.append(_line(f"block {row['block'] + 1}", row["category"], a, b, ratio, quiet))
+        out.append(_line(str(row["block"] + 1), row["category"], a, b, ratio, quiet))
     return out
 
 
@@ -177,7 +177,7 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _line(block: str, category: str, a: Sequence[float], b: Sequence[float], ratio: str, style: str) -> Text:
-    name = f"{ink.pad(block, 8)}{ink.pad(ink.safe(category), 12)}"
+    name = f"{ink.pad(block, 6)}{ink.pad(ink.safe(category), 12)}"
     return Text(f"{name}│ {speeds(a):<15}│ {speeds(b):<15}│ {ratio}", style=style)
 
 
