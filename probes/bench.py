@@ -271,8 +271,10 @@ class Bench:
                 self.request_records.extend(told)
             if isinstance(event, CapacityRead):
                 self.capacity = event.capacity
-            if isinstance(event, LogRecords) and (sample := self._from_log(event)) is not None:
-                self._emit(sample)
+            mine = isinstance(event, LogRecords) and event.restart == (0 if self.attached else self.restart)
+            if isinstance(event, LogRecords) and mine and not self._metrics_tell:
+                for sample in queue_told(event, self.restart, omits_zero=self._diagnosis.omits_zero):
+                    self._emit(sample)
             self._diagnosis.see(event)
             self._emit(event)
         if (ceiling := self._diagnosis.news()) is not None:
@@ -300,16 +302,6 @@ class Bench:
                         self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
                         self._diagnosis.metrics(fields)
 
-    def _from_log(self, event: LogRecords) -> EngineSample | None:
-        """The newest report of running and waiting requests in these records, for engines whose metrics don't tell."""
-        if self._metrics_tell or event.restart != (0 if self.attached else self.restart):
-            return None
-        told = next((r for r in reversed(event.records) if "running" in r.fields), None)
-        if told is None:
-            return None
-        zero = {"waiting": 0} if self._diagnosis.omits_zero else {}
-        return EngineSample(time.time(), self.restart, {**zero, **told.fields, "source": f"log line {told.line}"})
-
     def held_back(self, *, forget: bool = False) -> tuple[Ceiling, tuple[tuple[int, int], ...]]:
         """What holds requests back now, and running and waiting in every report of this start.
 
@@ -335,3 +327,12 @@ class Bench:
         elif event.state == "loading":  # from here on what it holds is ours, not a stranger's
             self.memory.about(pgid=event.pid)
         self._emit(event)
+
+
+def queue_told(event: LogRecords, restart: int, *, omits_zero: bool) -> list[EngineSample]:
+    """The newest report of running and waiting requests in these records, for engines whose metrics don't tell."""
+    told = next((r for r in reversed(event.records) if "running" in r.fields), None)
+    if told is None:
+        return []
+    zero = {"waiting": 0} if omits_zero else {}
+    return [EngineSample(time.time(), restart, {**zero, **told.fields, "source": f"log line {told.line}"})]

@@ -54,6 +54,12 @@ def brief(reading: Reading, width: int = 100) -> str:
     return "\n".join(line if len(line) <= width else line[: width - 1] + "…" for line in lines)
 
 
+def _path(text: str, most: int = 40) -> str:
+    """A path whose end stays in sight."""
+    shown = clean(text, 4000)
+    return shown if len(shown) <= most else f"…{shown[1 - most :]}"
+
+
 def event_line(record: Record) -> str:
     """One record on one line, for following a log."""
     said = ", ".join(f"{name} {_value(value)}" for name, value in record.fields.items() if name != "per_position")
@@ -75,7 +81,7 @@ def _head(reading: Reading) -> str:
     dialect = f" · format {clean(reading.dialect, 60)}" if reading.dialect else ""
     starts = len(reading.story.starts) + reading.story.more_starts
     count = f" · {starts} starts" if starts > 1 else ""
-    return f"{clean(reading.file, 200)} · {name}{dialect} · {reading.lines:,} lines, {reading.records:,} records{count}"
+    return f"{_path(reading.file)} · {name}{dialect} · {reading.lines:,} lines, {reading.records:,} records{count}"
 
 
 def _block(label: str, lines: Sequence[str], width: int, *, wrap: bool = True) -> list[str]:
