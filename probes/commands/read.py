@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
 import signal
@@ -33,6 +34,9 @@ _ENCODER = msgspec.json.Encoder()
 @click.option("--follow", is_flag=True, help="Keep reading as the log grows; Ctrl-C ends it with the whole reading.")
 def command(log: Path, engine: str | None, as_json: bool, follow: bool) -> None:
     """Explain LOG: a file (plain or .gz), a run directory, or a folder of logs; - is standard input."""
+    # Records hold no cycles, and looking for some among a million of them takes a fifth of the time.
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
     try:
         paths: list[Path | None] = [None] if str(log) == "-" else list(logs_in(log))
         if follow:
