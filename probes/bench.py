@@ -310,9 +310,10 @@ class Bench:
         self.poll_log()
         found = self._diagnosis.now(), tuple(self._diagnosis.queue)
         if forget:
-            self._diagnosis.begin(self.restart, self.requested)
+            start = 0 if self.attached else self.restart  # as the log of a server that is not ours counts its starts
+            self._diagnosis.begin(start, self.requested)
             if self.capacity is not None:
-                self._diagnosis.see(CapacityRead(self.restart, self.capacity))
+                self._diagnosis.see(CapacityRead(start, self.capacity))
         return found
 
     def _on_load(self, event: RequestSent | RequestDone) -> None:

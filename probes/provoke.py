@@ -37,7 +37,8 @@ async def provoke(
     outcomes: list[Measured] = []
 
     def judgment(_: Any) -> dict[str, Any]:
-        return report(outcomes, run=lab.run.name, engine=recipe.engine, simulated=recipe.simulated)
+        simulated = recipe.simulated or any("simulated_speed" in r.raw for r in lab.requests.values())
+        return report(outcomes, run=lab.run.name, engine=recipe.engine, simulated=simulated)
 
     before, lab.judgment = lab.judgment, judgment
     try:

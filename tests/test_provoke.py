@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from probes import store
+from probes.bench import Attached, Bench
 from probes.events import Capacity
 from probes.measure.ceiling import Ask
 from probes.measure.steps import Measure, Measured
 from probes.provoke import FOREIGN, _kept
+from probes.recipe import Dial, Recipe
 
 CAPACITY = Capacity(kv_pool_tokens=224_000, page_tokens=64, max_context=224_000, lanes=3)
+
+
+END = "a line of nobody\n"
 
 
 def driven(attached: object) -> tuple[list[Measure], Sequence[Measured], int]:
@@ -45,3 +53,16 @@ def test_a_server_of_ours_is_started_for_every_point() -> None:
     assert all(s.fresh for s in asked)
     assert {s.settings["max_concurrency"] for s in asked} == {3, 4}
     assert judged == len(outcomes) == len(asked)
+
+
+def test_each_load_of_a_start_that_goes_on_is_judged_by_itself(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    row = "2026-11-30 10:00:{:02} INFO  throughput | 5.0s | decode 100.0 tok/s (500 tok) | running {} | waiting {}\n"
+    log.write_text("".join(row.format(second, 2, 1) for second in (0, 5, 10)) + END)
+    recipe = Recipe("theirs", "ninfer", "", "", Dial("as started", (0,)))
+    bench = Bench(recipe, store.create(tmp_path), lambda _: None, Attached("http://127.0.0.1:1", log))
+    assert bench.held_back(forget=True)[1] == ((2, 1),) * 3
+    with log.open("a") as file:
+        file.write(row.format(15, 3, 0) + END)
+    assert bench.held_back()[1] == ((3, 0),)
+    asyncio.run(bench.close())

@@ -22,7 +22,7 @@ from probes.measure.ceiling_report import report
 from probes.measure.steps import Burst, Measure, Measured
 from probes.session import Frame, Session
 from probes.store import Run
-from tui.messages import Cancel, Diagnose
+from tui.messages import Cancel, Diagnose, Pause
 from tui.screens.live import Live
 
 WIDE, SMALL, TINY = (160, 48), (80, 24), (40, 12)
@@ -148,8 +148,8 @@ def test_an_experiment_that_was_not_run_says_why(
 
 
 def test_it_can_be_ended_and_asked_for_again(on_screen: Show, feed: Any, ready: list[Event], tmp_path: Path) -> None:
-    show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(done=False)), "x")
-    assert feed.asked == [Cancel()]
+    show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(done=False)), "space", "space", "x")
+    assert feed.asked == [Pause(on=True), Pause(on=False), Cancel()]
     shown = show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(done=True)), "n")
     assert "about seven starts" in shown
     assert "about seven starts" in show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(done=True), over=True))

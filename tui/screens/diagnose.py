@@ -14,7 +14,7 @@ from textual.widgets import Footer, Static
 
 from probes.session import Frame
 from tui.feed import Feed
-from tui.messages import Asked, Cancel, Diagnose
+from tui.messages import Asked, Cancel, Diagnose, Pause
 from tui.panels import _diagnosis
 from tui.widgets import ink, lines
 from tui.widgets.lines import Line, title
@@ -26,6 +26,7 @@ class Diagnosis(Screen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "begin", "start", key_display="⏎"),
         Binding("x", "end", "end it"),
+        Binding("space", "hold", "pause"),
         Binding("n", "another", "again"),
         Binding("up", "scroll(-1)", "scroll", key_display="↑↓"),
         Binding("down", "scroll(1)", show=False),
@@ -44,7 +45,7 @@ class Diagnosis(Screen[None]):
         self._ignored: object = None
         """A diagnosis that was over before this screen came up, or was put away."""
         self._doing: str | None = None
-        self._waiting = False
+        self._waiting = self._holding = False
         self._told = ""
 
     def compose(self) -> ComposeResult:
@@ -100,7 +101,8 @@ class Diagnosis(Screen[None]):
     def _word(self) -> Text:
         if self._told:
             return Text(f"› {self._told}", style="bold")
-        work = lines.progress(self._frame.progress, self.size.width) if self._shown is not None else None
+        progress = self._frame.progress if self._shown is not None else None
+        work = lines.progress(progress, self.size.width, pausing=self._holding)
         if work is not None:
             return work
         if self._doing and (self._waiting or self._shown is None):
@@ -131,8 +133,16 @@ class Diagnosis(Screen[None]):
     def action_end(self) -> None:
         """End it; what was measured is kept."""
         if self._shown is not None and not self._ended:
+            self._holding = False
             self.post_message(Asked(Cancel()))
             self.say("ending: what was measured is kept")
+
+    def action_hold(self) -> None:
+        """Hold it before its next load, or let it go on."""
+        if self._shown is not None and not self._ended:
+            self._holding = not self._holding
+            self.post_message(Asked(Pause(on=self._holding)))
+            self.redraw()
 
     def action_another(self) -> None:
         """Put away what has ended, so that it can be asked for again."""
