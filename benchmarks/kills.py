@@ -57,6 +57,16 @@ def counted(run: store.Run) -> dict[str, tuple[Any, ...]]:
     }
 
 
+def living(family: list[psutil.Process], limit_s: float) -> list[psutil.Process]:
+    """Who still runs after so many seconds; the dead that init has not reaped yet do not run."""
+    end = time.monotonic() + limit_s
+    left = family
+    while left and time.monotonic() < end:
+        _, left = psutil.wait_procs(left, timeout=0.05)
+        left = [p for p in left if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return left
+
+
 def one(root: Path, victim: str, wait_s: float) -> tuple[list[str], dict[str, tuple[Any, ...]]]:
     """One kill after so many seconds: what went wrong, and the counts in the end."""
     process = command(root, *WORDS)
@@ -74,7 +84,7 @@ def one(root: Path, victim: str, wait_s: float) -> tuple[list[str], dict[str, tu
     wrong = []
     if victim == "console":
         began = time.monotonic()
-        _, alive = psutil.wait_procs(family, timeout=2)
+        alive = living(family, 2.0)
         if alive:
             wrong.append(f"orphans after {time.monotonic() - began:.1f} s: {[p.name() for p in alive]}")
         output(process, 5)
