@@ -120,7 +120,9 @@ def _units(frame: Frame) -> Text | None:
     if not counts:
         return None
     shown = f"n={counts[0]}" if min(counts) == max(counts) else f"n={min(counts)}–{max(counts)}"
-    return Text(f"{shown} prompts a cell{': too few to call' if max(counts) < 3 else ''}", style="dim")
+    state = ((frame.result or {}).get("verdict") or {}).get("state")
+    few = ": too few to call" if max(counts) < 3 and state != "PICK" else ""  # a pick was called from them
+    return Text(f"{shown} prompts a cell{few}", style="dim")
 
 
 def _flags(result: Mapping[str, Any]) -> list[Text]:
