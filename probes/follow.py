@@ -37,7 +37,9 @@ class Splitter:
         lines = [self._take()]
         if rest:
             body, newline, tail = rest.rpartition(b"\n")
-            if newline:
+            if newline and len(body) <= self.line_max:  # decoded at once: no character of UTF-8 spans a newline
+                lines += body.decode("utf-8", "replace").split("\n")
+            elif newline:
                 lines.extend(self._whole(line) for line in body.split(b"\n"))
             self._hold(tail)
         return lines

@@ -51,11 +51,12 @@ class Tail:
     def _take(self, texts: list[str]) -> list[Event]:
         events: list[Event] = []
         records: list[Record] = []
-        start = self.count
+        number = start = self.count
+        self.count += len(texts)
         feed = self.reader.feed
         for text in texts:
-            self.count += 1
-            if text.startswith("# draftdial restart ") and (header := HEADER.match(text)):
+            number += 1
+            if text[:1] == "#" and (header := HEADER.match(text)):
                 records.extend(self.reader.close())
                 events.extend(self._records(records))
                 records = []
@@ -64,7 +65,7 @@ class Tail:
                 feed = self.reader.feed
                 self._capacity, self._warned = None, 0
                 continue
-            if found := feed(self.count, text):
+            if found := feed(number, text):
                 records.extend(found)
         if texts:
             events.insert(0, LogLines(start + 1, tuple(texts), self.restart))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from probes.engines._unwrap import unwrap
@@ -44,6 +44,9 @@ _OLD_TAIL = re.compile(r"\s*\| (tid=.*)")
 
 def pieces(text: str) -> Sequence[Piece]:
     """(child, body, seconds, level) for each log line in `text`: glued lines and foreign prefixes taken apart."""
+    stamp = _STAMP.match(text)
+    if stamp is not None and single(text):
+        return (("", text[stamp.end() :], *_clock(stamp)),)
     child = ""
     if text.startswith("["):
         found = _CHILD.match(text)
@@ -66,9 +69,9 @@ def pieces(text: str) -> Sequence[Piece]:
 
 def _unglued(text: str, child: str) -> Sequence[Piece]:
     """A line, or each of several that lost the newline between them: a stamp has three dots and a level."""
-    if text.count(".") < 6 or not any(text.find(level, 16) > 0 for level in (" I ", " W ", " E ", " D ")):
+    if not _another(text):
         return (_stamped(text, child),)
-    return [_stamped(single, child) for single in _GLUED.split(text) if single]
+    return [_stamped(each, child) for each in _GLUED.split(text) if each]
 
 
 def _stamped(text: str, child: str) -> Piece:
@@ -80,9 +83,14 @@ def _stamped(text: str, child: str) -> Piece:
     if found is None:
         level = _LEVEL.match(text)
         return (child, text[level.end() :], None, level[1]) if level else (child, text, None, "")
-    minutes, seconds, milli, micro = found.group(1, 2, 3, 4) if found[5] else found.group(6, 7, 8, 9)
-    t = int(minutes) * 60 + int(seconds) + int(milli) / 1000 + int(micro) / 1e6
-    return child, text[found.end() :], t, found[5] or ""
+    return child, text[found.end() :], *_clock(found)
+
+
+def _clock(stamp: re.Match[str]) -> tuple[float, str]:
+    """Seconds and level of a stamp."""
+    level = stamp[5] or ""
+    minutes, seconds, milli, micro = stamp.group(1, 2, 3, 4) if level else stamp.group(6, 7, 8, 9)
+    return int(minutes) * 60 + int(seconds) + int(milli) / 1000 + int(micro) / 1e6, level
 
 
 def _json(text: str, child: str) -> Iterator[Piece]:
@@ -104,36 +112,40 @@ def _json(text: str, child: str) -> Iterator[Piece]:
         yield child, part, t, level
 
 
-_BORING = frozenset({
-    "srv update", "srv load", "srv get_availabl", "srv prompt_save", "srv server_strea", "srv decode", "srv init",
-    "slot get_availabl", "slot init_sampler", "slot process_toke", "slot handle_last_", "slot reset", "que start_loop",
-    "que post", "res send", "res remove_waiti", "load", "print_info", "llama_model_loader", "set_embeddings",
-    "srv log_server_r", "adapters_lora_are_same", "set_adapters_lora", "common_sampler_init",
-})  # fmt: skip
-"""Labels of calm lines in which there is nothing to read."""
+_PASSED = re.compile(
+    r"\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} [ID] {1,9}"
+    r"(?:(?:slot +(?:get_availabl|init_sampler|process_toke|handle_last_|reset)"
+    r"|srv +(?:log_server_r|update|load|get_availabl|prompt_save|server_strea|decode|init)"
+    r"|que +(?:start_loop|post)|res +(?:send|remove_waiti)|load|print_info|llama_model_loader|set_embeddings"
+    r"|adapters_lora_are_same|set_adapters_lora|common_sampler_init): "
+    r"|(slot launch_slot_: id +\d{1,15} \| task \d{1,15} \| processing task(?:, is_child = [01])?"
+    r"|srv  update_slots: all slots are idle)\Z)"
+)
 
 
-class Skipper:
-    """Tells lines apart that need no reading, fast: most of a log. Remembers labels as printed."""
+def passed(text: str, at_rest: Callable[[], bool]) -> bool:
+    """Whether nothing can be read in this line: most of a log, so this must be fast.
 
-    def __init__(self) -> None:
-        self._known: dict[str, bool] = {}
+    It has a label that tells nothing, or it says that a task goes its usual way, which tells nothing `at_rest`: while
+    no earlier line has left something open.
+    """
+    found = _PASSED.match(text)
+    if found is None:
+        return False
+    return single(text) if found.lastindex is None else at_rest()
 
-    def skip(self, text: str) -> bool:
-        """Whether this is a stamped calm line of a label that tells nothing."""
-        stamp = _STAMP.match(text)
-        if stamp is None or stamp[5] not in {"I", "D"} or "\r" in text or "\x1b" in text:
-            return False
-        begin = stamp.end()
-        if text.count(".") >= 6 and _GLUED.search(text, begin):  # an address has three dots as well as a stamp
-            return False
-        label = text[begin : text.find(": ", begin, begin + 60)]
-        known = self._known.get(label)
-        if known is None:
-            known = " ".join(label.split()) in _BORING
-            if len(self._known) < 4096:
-                self._known[label] = known
-        return known
+
+def single(text: str) -> bool:
+    """Whether a stamped line is one line, as printed: no other is glued to it, nothing of a terminal is in it."""
+    return "\r" not in text and "\x1b" not in text and (not _another(text) or _GLUED.search(text, 1) is None)
+
+
+def _another(text: str) -> bool:
+    """Whether this may be two lines glued to each other: another stamp's three dots, and a level behind the first."""
+    # An address has three dots as well.
+    return text.count(".") >= 6 and (
+        text.find(" I ", 16) > 0 or text.find(" W ", 16) > 0 or text.find(" E ", 16) > 0 or text.find(" D ", 16) > 0
+    )
 
 
 def _old_json(entry: dict[str, object]) -> str:

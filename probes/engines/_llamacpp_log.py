@@ -15,7 +15,7 @@ from probes.engines import _llamacpp_capacity as sizes
 from probes.engines import _llamacpp_requests as requests
 from probes.engines import _llamacpp_trouble as trouble
 from probes.engines._llamacpp_incident import Incidents
-from probes.engines._llamacpp_lines import Line, Skipper, pieces, take_apart
+from probes.engines._llamacpp_lines import Line, passed, pieces, take_apart
 from probes.events import Capacity, Record, Warn
 
 WARNINGS_MAX = 200
@@ -77,7 +77,6 @@ class Reader:
     """The log of a llama-server; see `LogReader`."""
 
     def __init__(self) -> None:
-        self._skipper = Skipper()
         self._servers: dict[str, Server] = {}
         self._sized: boot.Start | None = None
         self._unstamped = _UNSTAMPED_MAX
@@ -87,11 +86,11 @@ class Reader:
 
     def feed(self, line: int, text: str) -> Sequence[Record]:
         """Take one line."""
-        if self._skipper.skip(text):
-            self._unstamped = 0
-            return ()
         if self._stamped and text[:1] == "\t" and "\r" not in text:
             return ()  # sampler settings and the like, continuing the line above
+        if passed(text, self._at_rest):
+            self._unstamped = 0
+            return ()
         found: list[Record] = []
         if len(text) > LINE_MAX:
             text = text[:LINE_MAX]
@@ -132,6 +131,16 @@ class Reader:
     def _warn(self, line: int, text: str) -> None:
         if len(self._warnings) < WARNINGS_MAX:
             self._warnings.append(Warn(line, text))
+
+    def _at_rest(self) -> bool:
+        """Whether nothing is open that a task on its usual way could end."""
+        server = self._servers.get("")
+        return (
+            server is not None
+            and server.requests.awaiting is None
+            and not server.requests.deferred
+            and not server.incidents.open
+        )
 
     def _server(self, line: Line, old: list[Record]) -> Server:
         """The start that this line belongs to; what an earlier one still held goes to `old`."""
