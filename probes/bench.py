@@ -99,7 +99,7 @@ class Bench:
         self.request_records: deque[Record] = deque(maxlen=REQUEST_RECORDS)
         """What the log of the present start tells of finished requests."""
         self._resolved: Recipe | None = None
-        self._diagnosis = Diagnosis(self.engine)
+        self._diagnosis = Diagnosis(self.engine, recipe.speed)
 
     async def open(self) -> None:
         """Begin to watch."""
@@ -283,8 +283,12 @@ class Bench:
             self.server.progress = self._tail.partial
 
     async def _follow(self) -> None:
+        old = self.attached is not None
         while True:
             self.poll_log()
+            if old and not self._tail.behind:
+                old = False
+                self._diagnosis.caught_up()
             await asyncio.sleep(0 if self._tail.behind else TICK_S)
 
     async def _ask_metrics(self) -> None:
@@ -308,12 +312,9 @@ class Bench:
         With `forget`, the next load of the same start is judged by itself.
         """
         self.poll_log()
-        found = self._diagnosis.now(), tuple(self._diagnosis.queue)
+        found = self._diagnosis.so_far(), tuple(self._diagnosis.queue)
         if forget:
-            start = 0 if self.attached else self.restart  # as the log of a server that is not ours counts its starts
-            self._diagnosis.begin(start, self.requested)
-            if self.capacity is not None:
-                self._diagnosis.see(CapacityRead(start, self.capacity))
+            self._diagnosis.forget(self.requested)
         return found
 
     def _on_load(self, event: RequestSent | RequestDone) -> None:

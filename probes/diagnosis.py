@@ -11,7 +11,8 @@ from typing import Any
 
 from probes.engines import Engine
 from probes.events import FIELDS, CapacityRead, Ceiling, Event, LogRecords, Record, RequestDone, RequestSent
-from probes.stats.ceilings import Judge, Traits
+from probes.stats.present import Present
+from probes.stats.windows import Traits
 
 QUEUE_MOST = 5000
 OLD_S = 5.0
@@ -21,8 +22,9 @@ OLD_S = 5.0
 class Diagnosis:
     """What holds the present server back, so far."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, speed: float = 1.0) -> None:
         self._traits = Traits.of(engine)
+        self._speed = speed
         self._told, self._told_at = Ceiling("unknown"), 0.0
         self.begin(0)
 
@@ -34,7 +36,7 @@ class Diagnosis:
     def begin(self, restart: int, requested: int | None = None) -> None:
         """Another start: nothing that was seen before counts. `requested`: requests meant to be kept in flight."""
         self._restart = restart
-        self._judge = Judge(self._traits, requested=requested)
+        self._judge = Present(self._traits, requested=requested, speed=self._speed)
         self._log_tells_queue = False
         self.queue: list[tuple[int, int]] = []
         """Running and waiting in each report of this start, the last few thousand."""
@@ -44,8 +46,9 @@ class Diagnosis:
     def see(self, event: Event) -> None:
         """Take a fact of this restart; others are ignored."""
         if isinstance(event, LogRecords) and event.restart == self._restart:
+            clock = _clock()
             for record in event.records:
-                self._judge.see(record)
+                self._judge.see(record, clock)
                 self._log_tells_queue = self._log_tells_queue or "running" in record.fields
                 self._count(record.fields)
         elif isinstance(event, CapacityRead) and event.restart == self._restart:
@@ -70,7 +73,7 @@ class Diagnosis:
         text = "/metrics: " + ", ".join(f"{k} {v:g}" for k, v in told.items())
         sample = {k: v for k, v in fields.items() if k in FIELDS}
         self._count(sample)
-        self._judge.see(Record(0, "throughput", sample, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
+        self._judge.see(Record(0, "throughput", sample, _clock(), text=text), _clock())
         self._dirty = True
 
     def _preemptions(self, total: Any) -> None:
@@ -80,7 +83,7 @@ class Diagnosis:
         before, self._preempted = self._preempted, total
         if before is not None and total > before:
             text = f"/metrics: {total - before} requests preempted since the last look"
-            self._judge.see(Record(0, "preempt", {}, time.strftime("%Y-%m-%dT%H:%M:%S"), text=text))
+            self._judge.see(Record(0, "preempt", {}, _clock(), text=text), _clock())
             self._dirty = True
 
     def _count(self, fields: Mapping[str, Any]) -> None:
@@ -91,18 +94,38 @@ class Diagnosis:
         if isinstance(running, int) and isinstance(waiting, int) and len(self.queue) < QUEUE_MOST:
             self.queue.append((running, waiting))
 
-    def now(self) -> Ceiling:
-        """The verdict at this moment."""
-        return self._judge.verdict()
+    def so_far(self) -> Ceiling:
+        """The verdict over everything since this start began, or since `forget`."""
+        return self._judge.whole.verdict()
+
+    def forget(self, requested: int | None) -> None:
+        """Judge what follows by itself; what the start announced and what is on the wire stay known."""
+        self._judge.forget(requested)
+        self.queue = []
+
+    def caught_up(self) -> None:
+        """What was in the log before we came is read."""
+        self._judge.caught_up(_clock())
+        self._dirty = True
 
     def news(self) -> Ceiling | None:
         """The verdict, when it is another than the last one told, or the same with figures that have grown old."""
-        if not self._dirty:
+        if not self._judge.turn(time.monotonic()) and not self._dirty:
             return None
         self._dirty = False
         now, old = self._judge.verdict(), self._told
-        same = (now.verdict, now.confidence, now.rivals) == (old.verdict, old.confidence, old.rivals)
+        same = _gist(now) == _gist(old)
         if now == old or (same and time.monotonic() - self._told_at < OLD_S):
             return None
         self._told, self._told_at = now, time.monotonic()
         return now
+
+
+def _clock() -> str:
+    """The local time of day as records bear it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def _gist(ceiling: Ceiling) -> tuple[Any, ...]:
+    """What makes a verdict another one."""
+    return ceiling.verdict, ceiling.confidence, ceiling.rivals, ceiling.until

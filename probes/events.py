@@ -112,7 +112,11 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Which limit held requests back, and how sure that is. A wrong verdict is worse than `unknown`."""
+    """Which limit held requests back, and how sure that is. A wrong verdict is worse than `unknown`.
+
+    `until`: when the queue that it speaks of was last seen, as the log or else the local clock says (None: it is a
+    verdict over all that was read, or holds now).
+    """
 
     verdict: Verdict
     confidence: Confidence = "low"
@@ -122,6 +126,7 @@ class Ceiling:
     rivals: tuple[Verdict, ...] = ()
     experiment: str = ""
     advice: str = ""
+    until: str | None = None
 
 
 # ------------------------------------------------------------------------------------------------- what a run does

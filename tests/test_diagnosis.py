@@ -52,3 +52,21 @@ def test_another_start_begins_to_count_anew() -> None:
     diagnosis.begin(2)
     diagnosis.metrics({"total_preemptions": 0})
     assert diagnosis.news() is None
+
+
+def test_a_queue_that_is_over_is_news() -> None:
+    """The screen must not go on saying that the pool holds requests back when nothing waits any more."""
+    diagnosis = Diagnosis(engines.engine("vllm"))
+    diagnosis.begin(1)
+    diagnosis.see(CapacityRead(1, Capacity(lanes=9, kv_pool_tokens=1024), ()))
+    diagnosis.see(queue(1, 4))
+    found = diagnosis.news()
+    assert found is not None
+    assert (found.verdict, found.until) == ("lanes", None)
+    idle = {"running": 0, "waiting": 0, "kv_usage": 0.0}
+    after = [Record(n, "throughput", idle, f"2026-11-30T20:00:{2 * n:02d}", text=f"{n}") for n in (5, 6, 7)]
+    diagnosis.see(LogRecords(1, tuple(after)))
+    found = diagnosis.news()
+    assert found is not None
+    assert (found.verdict, found.until) == ("lanes", "2026-11-30T20:00:08")
+    assert diagnosis.so_far().until is None, "what was measured is judged as a whole"

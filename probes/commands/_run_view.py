@@ -147,6 +147,7 @@ def ceiling(run: Account) -> list[str]:
     if found is None:
         return []
     out = [f"{found.verdict} ({found.confidence}): {found.sentence}"]
+    out += [f"no queue was seen after {found.until}"] if found.until else []
     out += [f"line {e.line}: {e.text}" if e.line else e.text for e in found.evidence[:4]]
     if found.missing:
         out.append("missing: " + "; ".join(found.missing))

@@ -22,6 +22,8 @@ __all__ = ["Judge", "Stretch", "Traits"]
 SAMPLES = frozenset({"decode", "prefill", "throughput"})
 BEGINS = frozenset({"boot", "weights"})
 VIEWS = 12
+CALM = 3
+"""Reports without a queue after which a queue is over; a lone one between two queues is not its end."""
 
 
 class Judge:
@@ -37,6 +39,8 @@ class Judge:
         self._streams = Streams(traits)
         self._ledger = Ledger()
         self._live = False
+        self.starts = 0
+        """Starts of the server seen, beyond the first."""
 
     # -------------------------------------------------------------------------------------------------- facts in
 
@@ -80,6 +84,7 @@ class Judge:
         for window in self._streams.close():
             self._close(window)
         self._streams.start += 1
+        self.starts += 1
         self._seen = Seen(self._seen.traits, requested=self._seen.requested)
         self._ledger.clear()
 
@@ -195,6 +200,38 @@ class Judge:
         for window in self._streams.open.values():
             self._file(window, tally, ended=False)
         return compose(replace(self._seen, tally=tally))
+
+    def present(self) -> Ceiling | None:
+        """The judgment over the queue that there is now, by the stretches still open; None: none, or too short yet."""
+        tally = Tally()
+        for window in self._streams.open.values():
+            if not window.free and long_enough(window, self._seen.traits):
+                self._file(window, tally, ended=False)
+        return compose(replace(self._seen, tally=tally)) if tally.weight else None
+
+    @property
+    def waited(self) -> bool:
+        """Whether any queue was seen in this start that is worth a verdict, or still goes on."""
+        seen = self._seen
+        queues = any(not w.free for w in self._streams.open.values())
+        return queues or bool(seen.tally.weight or seen.full.count or seen.no_lane.count)
+
+    @property
+    def calm(self) -> bool:
+        """Whether the newest reports of every rank, three at least, show no queue."""
+        return bool(self._streams.open) and all(w.calm >= CALM for w in self._streams.open.values())
+
+    def fresh(self, requested: int | None) -> Judge:
+        """Another judge of the same start, which knows its boot and what is on the wire but saw no report yet."""
+        seen = self._seen
+        other = Judge(seen.traits, requested=requested)
+        other._seen = Seen(
+            seen.traits, seen.capacity, requested, boot=dict(seen.boot), boot_kept=list(seen.boot_kept)
+        )
+        other._streams.ran = dict(self._streams.ran)
+        other._ledger = self._ledger.copy()
+        other._live = self._live
+        return other
 
 
 def _stretch(window: Window, verdict: Verdict) -> Stretch:

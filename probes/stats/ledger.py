@@ -110,6 +110,10 @@ class Ledger:
         if entry is not None and entry.prompt_tokens is None:
             entry.prompt_tokens = prompt_tokens
 
+    def copy(self) -> Ledger:
+        """The same requests in flight, to be followed apart from now on."""
+        return Ledger(OrderedDict(self.flight), self.overflowed)
+
     def clear(self) -> None:
         """The server restarted: nothing is in flight."""
         self.flight.clear()

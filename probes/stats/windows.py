@@ -97,9 +97,10 @@ class Span:
 class Window:
     """A stretch of consecutive reports of one rank in which something waited (or, `free`, nothing did).
 
-    `n` counts reports with a known number running and a queue. `at_cap`/`near_cap`: reports with all lanes, or all but
-    one, taken. `kv` is the fuller of the pools that hold keys and values; `kv_tight`: reports in which it has no room
-    for one more request of the mean size of those that run. `prefilling`: reports that show a prompt being computed
+    `n` counts reports with a known number running and a queue. `calm`: reports of a free stretch, idle ones too.
+    `at_cap`/`near_cap`: reports with all lanes, or all but one, taken. `kv` is the fuller of the pools that hold keys
+    and values; `kv_tight`: reports in which it has no room for one more request of the mean size of those that run.
+    `prefilling`: reports that show a prompt being computed
     while others wait, in steps filled to their limit where the log tells. `alone`: filled steps
     of prompts while nothing decodes. `level`: reports since more ran than ever
     before. `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start.
@@ -113,6 +114,7 @@ class Window:
     last_line: int
     last_at: str | None
     free: bool = False
+    calm: int = 0
     n: int = 0
     capped: int = 0
     at_cap: int = 0
@@ -354,6 +356,7 @@ def _add_free(window: Window, record: Record, capacity: Capacity) -> None:
     """Take one report without a queue."""
     window.last_line = record.line
     window.last_at = record.at or window.last_at
+    window.calm += 1
     running = record.fields.get("running")
     if not running:
         return

@@ -41,3 +41,19 @@ def test_no_limit_takes_no_place() -> None:
     _, narrow = told(frame, None, None, 80)
     assert narrow is not None
     assert "an older word" in narrow.plain
+
+
+def test_a_queue_that_is_over_is_told_as_past_and_keeps_its_evidence_near() -> None:
+    over = Ceiling("lanes", "high", "All 3 lanes are taken.", until="11-30T22:45:09.120")
+    frame = frame_of(over).frame()
+    assert draw(frame, 120, 6).plain.splitlines()[0] == (
+        "no queue since 22:45:09 · before: LANES (high): All 3 lanes are taken."
+    )
+    _, narrow = told(frame, None, None, 80)
+    assert narrow is not None
+    assert "an older word" in narrow.plain, "the foot is for what holds now"
+
+
+def test_a_stamp_without_a_time_is_told_as_it_is() -> None:
+    frame = frame_of(Ceiling("lanes", "high", "Full.", until="boot+[12]s")).frame()
+    assert draw(frame, 120, 6).plain.startswith("no queue since boot+[12]s ·")

@@ -15,7 +15,7 @@ from tui.widgets.drawn import Drawn
 def draw(frame: Frame, width: int, height: int) -> Text:
     """The verdict line on top, since it is what a person looks for; then capacity and warnings."""
     first = verdict(frame)
-    if frame.ceiling is not None and frame.ceiling.verdict != "none":
+    if frame.ceiling is not None and frame.ceiling.verdict != "none" and frame.ceiling.until is None:
         out = wrapped(first, width, max(1, height - 2))
     else:
         out = [first]

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
 from rich.text import Text
 
+from probes.events import Ceiling
 from probes.session import Frame
 from tui.widgets import ink
 
 NO_LIMIT = ("none", "unknown")
+TIME = re.compile(r"\b\d\d:\d\d:\d\d\b", re.ASCII)
+
+
+def holds_now(ceiling: Ceiling | None) -> bool:
+    """Whether a limit is known and holds requests back at present."""
+    return ceiling is not None and ceiling.verdict not in NO_LIMIT and ceiling.until is None
 
 
 def verdict(frame: Frame) -> Text:
@@ -19,6 +28,9 @@ def verdict(frame: Frame) -> Text:
     if ceiling.verdict == "none":
         return Text(f"no ceiling: {ink.safe(ceiling.sentence or 'nothing waits')}", style="dim")
     simulated = " SIMULATED" if frame.run and frame.run.simulated else ""
+    if ceiling.until is not None:
+        text = Text(f"no queue since {clock(ceiling.until)} · before: {name}{simulated}", style="dim")
+        return text.append(f" ({ceiling.confidence}): {ink.safe(ceiling.sentence)}")
     text = Text(f"▲ {name}{simulated}", style=f"bold {ink.WARN}")
     text.append(f" ({ceiling.confidence}): {ink.safe(ceiling.sentence)}", style="")
     if ceiling.missing:
@@ -26,3 +38,9 @@ def verdict(frame: Frame) -> Text:
     elif ceiling.experiment:
         text.append(f" · {ink.safe(ceiling.experiment)}", style="")
     return text
+
+
+def clock(stamp: str) -> str:
+    """The time of day of a log's stamp; the whole stamp where it has none."""
+    found = TIME.search(stamp)
+    return found[0] if found else ink.safe(stamp)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
+from rich.style import Style
 from rich.text import Text
 from textual.widget import Widget
 
 from probes.events import Notice, PlanProgress
 from probes.session import Frame
 from tui.widgets import ink
-from tui.widgets.ceiling import NO_LIMIT, verdict
+from tui.widgets.ceiling import holds_now, verdict
 
 LEVELS = {"info": ("·", ""), "warning": ("!", ink.WARN), "error": ("✖", ink.BAD)}
 
@@ -100,7 +101,8 @@ def progress(plan: PlanProgress | None, width: int, *, pausing: bool = False) ->
     if plan.seconds_left is not None:
         text.append(f" · {ink.span(plan.seconds_left)} left", style="not bold")
     if pausing:
-        return text.append(" · pauses after this point: space goes on · x stops", style=ink.WARN)
+        held = "paused" if plan.paused else "pauses after this point"
+        return text.append(f" · {held}: space goes on · x stops", style=ink.WARN)
     return text.append(" · space pauses · x stops", style="dim")
 
 
@@ -130,7 +132,7 @@ def told(
         work = Text(f"{ink.safe(plan.plan)} {ink.safe(plan.step)} · {plan.done} of {plan.total} points", style=ink.GOOD)
     newest = frame.notices[-1] if frame.notices else None
     word = Text(f"› {said}", style="bold") if said else notice(newest)
-    if not said and width < WIDE and frame.ceiling is not None and frame.ceiling.verdict not in NO_LIMIT:
+    if not said and width < WIDE and holds_now(frame.ceiling):
         word = verdict(frame)  # its panel is behind a tab at this width
     if said:
         return word, work
@@ -139,11 +141,14 @@ def told(
     return work, word
 
 
-def tabs(titles: Sequence[str], chosen: str, width: int) -> Text:
-    """The names of the panels that share one place."""
+def tabs(titles: Mapping[str, str], chosen: str, width: int) -> Text:
+    """The titles of the panels that share one place, by their names; a click on one tells its name as `panel`."""
     text = Text()
-    for title in titles:
-        text.append(f" {title} ", style="reverse bold" if title == chosen else "dim")
+    for name, title in titles.items():
+        part = Text(f" {title} ", style="reverse bold" if name == chosen else "dim")
+        part.stylize(Style(meta={"panel": name}))
+        text.append_text(part)
     if text.cell_len > width:
-        text = Text(f" {chosen} ", style="reverse bold").append(f" t: {len(titles)} panels", style="dim")
+        text = Text(f" {titles.get(chosen, chosen)} ", style="reverse bold")
+        text.append(f" t: {len(titles)} panels", style="dim")
     return text
