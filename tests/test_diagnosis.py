@@ -59,7 +59,9 @@ def test_a_queue_that_is_over_is_news() -> None:
     diagnosis = Diagnosis(engines.engine("vllm"))
     diagnosis.begin(1)
     diagnosis.see(CapacityRead(1, Capacity(lanes=9, kv_pool_tokens=1024), ()))
-    diagnosis.see(queue(1, 4))
+    full = {"running": 9, "waiting": 7, "kv_usage": 0.2}
+    before = [Record(n, "throughput", full, f"2026-11-30T20:00:{2 * n:02d}", text=f"{n}") for n in (1, 2, 3, 4)]
+    diagnosis.see(LogRecords(1, tuple(before)))
     found = diagnosis.news()
     assert found is not None
     assert (found.verdict, found.until) == ("lanes", None)

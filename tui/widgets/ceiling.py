@@ -11,7 +11,7 @@ from probes.session import Frame
 from tui.widgets import ink
 
 NO_LIMIT = ("none", "unknown")
-TIME = re.compile(r"\b\d\d:\d\d:\d\d\b", re.ASCII)
+TIME = re.compile(r"(?<!\d)\d\d:\d\d:\d\d(?!\d)", re.ASCII)
 
 
 def holds_now(ceiling: Ceiling | None) -> bool:
