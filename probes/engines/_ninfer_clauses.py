@@ -49,7 +49,25 @@ _DONE: dict[str, tuple[re.Pattern[str], str, Callable[[str], float | None]]] = {
     "decode": (re.compile(rf"decode ({RATE})"), "gen_tps", rate),
 }
 """By label: the clause's shape, the field that its first figure goes to, and how that figure is read."""
-_ACCEPTED = re.compile(rf"(\w+) accepted ({COUNT})/({COUNT}) \((\d+(?:\.\d+)?) ?%\)")
+_ACCEPTED = re.compile(rf"(\w+)(?: speculation)? accepted ({COUNT})/({COUNT}) \((\d+(?:\.\d+)?) ?%\)")
+"""`mixed speculation` adds up the model's own drafts and those copied from the text (`ngram`)."""
+_SHARES: dict[str, tuple[re.Pattern[str], tuple[str, ...]]] = {
+    "ngram": (
+        re.compile(rf"ngram ({COUNT})/({COUNT}) accepted, ({COUNT}) rounds"),
+        ("ngram_accepted", "ngram_drafted", "ngram_rounds"),
+    ),
+    "trees": (
+        re.compile(rf"trees ({COUNT}) rounds, ({COUNT}) side-branch drafts"),
+        ("tree_rounds", "tree_side_accepted"),
+    ),
+    "archive": (
+        re.compile(rf"archive (?:unbound|bound ({COUNT})/({COUNT}) accepted, gen \d+, (?:{COUNT}) sources)"),
+        ("archive_accepted", "archive_drafted"),
+    ),
+}
+"""Clauses that tell a part of the drafts once more: by label, the shape and the fields of its figures."""
+_OFFLOAD = re.compile(r"(?: vision_offload_\w+=[\d.e+-]+)+$")
+"""Figures that some builds hang onto the last clause without a bar."""
 _FINISH = re.compile(r"output limit|context capacity|stop token|stop string|cancelled|none|tool calls (\d+)")
 _REQUEST = re.compile(r"req#(\d+) (started|done|(\w+) during ([\w -]+)|response failed during ([\w -]+))$")
 _STATUS = re.compile(r"HTTP (\d{3})$")
@@ -125,7 +143,7 @@ def _gauge(part: str, found: dict[str, Any], *, last: bool) -> None:
 
 def request(text: str) -> Found | None:
     """Kind and fields of a line that begins `req#` or `HTTP request failed`; None for other remarks on a request."""
-    parts = clauses(text)
+    parts = clauses(_OFFLOAD.sub("", text) if " vision_offload_" in text else text)
     if parts[0].startswith("HTTP request failed"):
         return _failed(parts, "http", {"phase": "failed"})
     head = _REQUEST.match(parts[0])
@@ -149,7 +167,7 @@ def request(text: str) -> Found | None:
 def _protocol(parts: Iterable[str], fields: dict[str, Any]) -> None:
     for part in parts:
         name, _, mode = part.partition(" ")
-        if name.startswith(("openai-", "anthropic")) or name == "http":
+        if name.startswith(("openai-", "anthropic")) or name in {"http", "decide"}:
             fields["protocol"] = name
             if mode in {"stream", "non-stream"}:
                 fields["stream"] = mode == "stream"
@@ -189,10 +207,14 @@ def _done(parts: list[str], fields: dict[str, Any]) -> dict[str, Any]:
             fields["finish"] = "tool calls" if match[1] else part
             if match[1]:
                 fields["tool_calls"] = int(match[1])
-        elif shape is not None or " accepted" in part:
+        elif (share := _SHARES.get(part.partition(" ")[0])) is not None and (match := share[0].fullmatch(part)):
+            found = zip(share[1], match.groups(), strict=True)
+            fields |= {name: count(figure) for name, figure in found if figure is not None}
+        elif shape is not None or share is not None or " accepted" in part:
             raise Clipped
     last = parts[-1]
-    if (not any(c.isdigit() for c in last) and not last.endswith("n/a")) or _OPEN_END.match(last):
+    ends = any(c.isdigit() for c in last) or last.endswith("n/a") or last == "archive unbound"
+    if not ends or _OPEN_END.match(last):
         raise Clipped
     return fields
 
@@ -227,16 +249,21 @@ def _failed(parts: list[str], during: str, fields: dict[str, Any]) -> Found:
     return kind, fields
 
 
-_CACHE = re.compile(rf"({COUNT}) active(?: \+ ({COUNT}) (?:cached|snapshot))?")
+_CACHE = re.compile(rf"({COUNT}) active(?: \+ ({COUNT}) (?:cached|snapshot|extra))?")
+_HISTORY = re.compile(r"history (on|off)")
 _HOST = re.compile(rf"host ({COUNT}) states?(?:, ({BYTES}) KV)?")
 
 
 def cache(text: str) -> dict[str, Any]:
-    """Lanes and device states of a `context cache | …` (L) or `prefix cache | …` (N) line; {} when it is off.
+    """Lanes and device states of a `context cache | …` (L), `prefix cache | …` (N) or `context | …` (P) line.
 
-    The first number alone bounds concurrency; the others are checkpoints of finished prompts.
+    The first number alone bounds concurrency; the others are checkpoints of finished prompts. P tells the lanes even
+    where the cache is off.
     """
     parts = clauses(text)[1:]
+    if parts and (history := _HISTORY.fullmatch(parts[0])):
+        fields = cache(" | ".join(("", *parts[1:])))
+        return fields | {"prefix_cache": history[1] == "on"}
     if any("off" in p.split(" ")[:1] or p.startswith("root") for p in parts[:1]):
         return {"prefix_cache": False}
     match = _CACHE.match(parts[0]) if parts else None

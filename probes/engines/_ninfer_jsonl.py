@@ -1,6 +1,6 @@
 """ninfer's request log (`--request-log-jsonl`): one JSON object an event, the fullest source of a request's figures.
 
-Schema 2 (2026-07) to 20 (2026-09); newer numbers are read the same way, by key. Pure.
+Schema 2 (2026-07) to 25 (2026-10); newer numbers are read the same way, by key. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from probes.engines._ninfer_trouble import code_of, hint, outcome
 from probes.events import Capacity, Kind, Record
 
 MARK = "ninfer_serve_request_log"
-NEWEST = 20
+NEWEST = 25
 """The newest schema seen; a higher one gets a remark, not a refusal."""
 
 Object = Mapping[str, Any]
@@ -73,6 +73,8 @@ def _event(name: str, event: Object, problems: list[str]) -> tuple[Kind | None, 
         return _failed(name, event, head)
     if name == "throughput":
         return "throughput", report(event)
+    if name == "request_scheduling" and event.get("transition") == "paused":
+        return "preempt", known(head | {"phase": "paused", "reason": "paused until the KV pool has pages for it again"})
     return None, {}
 
 
@@ -118,6 +120,10 @@ def speculation(spec: Object, problems: list[str]) -> dict[str, Any]:
         "fallback_steps": whole(spec.get("fallback_steps")),
         "depth": whole(spec.get("draft_window")),
     }
+    if whole(spec.get("ngram_rounds")) or whole(spec.get("tree_rounds")):
+        # Drafts copied from the text, or of side branches, have rounds and lengths of their own: what the totals are
+        # a round, or by position, is not told.
+        return found | {k: whole(spec.get(f"{k}_tokens")) for k in ("ngram_drafted", "ngram_accepted")}
     if rounds:
         found |= {"rounds": rounds, "accept_len": 1 + accepted / rounds}
         raw = spec.get("accepted_per_position")

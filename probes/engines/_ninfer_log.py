@@ -1,4 +1,4 @@
-"""Reads ninfer's operational log in all its formats: S (2026-07), G1 (2026-08), L (2026-09), N, and its request JSONL.
+"""Reads ninfer's operational log in all its formats (S 2026-07, G1 2026-08, L 2026-09, N, P) and its request JSONL.
 
 Finds the format from the lines themselves. Holds one record back at most; a cut line gives no record but a warning.
 """
@@ -16,12 +16,14 @@ from probes.engines import _ninfer_pairs as pair_log
 from probes.engines import _ninfer_pool as pool
 from probes.engines import _ninfer_start as start_up
 from probes.engines._ninfer_text import Clipped, Line, lines
-from probes.engines._ninfer_trouble import argument_error, cause
+from probes.engines._ninfer_trouble import ABORTED, argument_error, cause
 from probes.engines._unwrap import plain, unwrap
 from probes.events import Capacity, Kind, Record, Warn
 
 MOST_WARNINGS = 50
 _LOADED = re.compile(r"model loaded in (\d+(?:\.\d+)?) s$")
+_STATES = frozenset({"context cache", "prefix cache", "context"})
+"""How the line begins that tells the lanes, by format."""
 Found = tuple[Kind, dict[str, Any]] | None
 
 
@@ -40,7 +42,7 @@ class Reader:
 
     @property
     def dialect(self) -> str | None:
-        """`S`, `G1`, `L`, `N` or `jsonl`; L until a line of N shows."""
+        """`S`, `G1`, `L`, `N`, `P` or `jsonl`; L until a line of N or P shows."""
         return self._dialect
 
     @property
@@ -136,11 +138,11 @@ class Reader:
             self._begin()
         read = start_up.LINES[head](self._start, number, text)
         start = self._start
-        if head in {"context cache", "prefix cache"}:
-            self._dialect = "N" if start.newer else "L"
-        if head not in {"server stopped", "startup failed", "server failed during startup"}:
+        if head in _STATES:
+            self._dialect = "P" if start.pauses else "N" if start.newer else "L"
+        if head not in {"server stopped", "startup failed", "server failed during startup", "engine"}:
             self._capacity = start.capacity()
-        if start.pool is not None and head in {"capacity", "context cache", "prefix cache"}:
+        if start.pool is not None and (head == "capacity" or head in _STATES):
             known = {(warn.line, warn.text) for warn in self._warnings}
             for problem in pool.problems(start.pool, start.lanes):
                 if (start.pool_line, problem) not in known:
@@ -163,6 +165,9 @@ class Reader:
             return start_up.listening(self._start, number, text)
         if text.startswith(("server stopped", "stopped")):
             return start_up.stopped(self._start, number, text)
+        if ABORTED.match(text):
+            kind, fields = start_up.broken(self._start, cause(text))
+            return ("oom" if kind == "oom" else "crash"), fields
         complaint = text.removeprefix("error: ")
         if complaint != text or argument_error(text) or line.level in {"ERROR", "FATAL"}:
             self._begin()

@@ -125,6 +125,10 @@ def explain(pool: Pool, lanes: int | None, cached: int | None, *, reserving: boo
             "A request starts only when pages for its prompt and all the output it may ask for are free, and keeps "
             "them to its end: a larger max_tokens makes others wait."
         )
+    elif reserving is False:
+        told.append(
+            "Nothing is promised at admission: when the pages run out, a running request is paused and goes on later."
+        )
     else:
         told.append(
             "This build may not hold a request's whole output in advance, so waiting has to be judged by behaviour."

@@ -23,7 +23,8 @@ _URL = re.compile(r"listening on (\S+)(?: \(model id: ([^,)]+), auth: (\w+)\))?"
 class Start:
     """One start so far.
 
-    `newer`: the log is of format N, whose admission may not reserve a whole output; None: neither L nor N showed yet.
+    `newer`: the log is of format N or P, whose admission may not reserve a whole output; None: not told yet.
+    `pauses`: it is P, whose admission promises nothing and pauses a running request when pages run out.
     """
 
     pool: pool.Pool | None = None
@@ -34,12 +35,14 @@ class Start:
     weights_bytes: int | None = None
     weights_line: int = 0
     newer: bool | None = None
+    pauses: bool = False
     ready: Fields = field(default_factory=dict)
     failed_phase: str | None = None
 
     def capacity(self) -> Capacity:
         """What this start can hold, each figure with the line that it comes from."""
-        told = pool.capacity(self.pool, self.lanes, self.cached, reserving=True if self.newer is False else None)
+        reserving = False if self.pauses else True if self.newer is False else None
+        told = pool.capacity(self.pool, self.lanes, self.cached, reserving=reserving)
         if told == Capacity():
             return Capacity(weights_bytes=self.weights_bytes, lines=self._weights_from())
         came = dict.fromkeys(("lanes", "max_context", "reserving"), self.lanes_line)
@@ -103,8 +106,9 @@ def capacity(start: Start, number: int, text: str) -> Found:
 
 
 def device_states(start: Start, number: int, text: str) -> Found:
-    """`context cache | 3 active + …` (L) or `prefix cache | …` (N): the number of lanes is here."""
-    start.newer = text.startswith("prefix")
+    """`context cache | 3 active + …` (L), `prefix cache | …` (N) or `context | history on | …` (P): the lanes."""
+    start.pauses = text.startswith("context | ")
+    start.newer = start.pauses or text.startswith("prefix")
     fields = cache(text)
     if "lanes" in fields:
         start.lanes, start.lanes_line = fields["lanes"], number
@@ -144,6 +148,13 @@ def startup_failed(start: Start, number: int, text: str) -> Found:
     return broken(start, cause(text))
 
 
+def fault(start: Start, number: int, text: str) -> Found:
+    """`engine | worker crash: WHY`: the process lives on and answers 503 to everything."""
+    del start, number
+    reason = text.split(" | ", 1)[-1]
+    return "crash", {"reason": reason, "hint": "the engine answers HTTP 503 from now on: restart the server"}
+
+
 def failed(start: Start, number: int, text: str) -> Found:
     """The reason of a failed start or warm-up."""
     del number
@@ -177,10 +188,12 @@ LINES: dict[str, Callable[[Start, int, str], Found]] = {
     "capacity": capacity,
     "context cache": device_states,
     "prefix cache": device_states,
+    "context": device_states,
     "server stopped": stopped,
     "startup failed": startup_failed,
     "server failed during startup": failed,
     "warmup failed": failed,
     "memory ledger": ledger,
+    "engine": fault,
 }
 """By a message's first clause."""

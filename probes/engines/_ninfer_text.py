@@ -78,7 +78,7 @@ _SPDLOG = re.compile(
     r"\[(20\d\d-\d\d-\d\d)[ T](\d\d:\d\d:\d\d(?:[.,]\d{1,6})?)\] \[(\w+)\] (?:\[ninfer-serve\]:?|ninfer-serve:) "
 )
 _BARE = re.compile(
-    r"(?:throughput|capacity|context cache|prefix cache|engine ready|weights ready|listening on) ?\| ?|"
+    r"(?:throughput|capacity|context cache|prefix cache|context|engine ready|weights ready|listening on) *\| ?|"
     r"req#\d+ \w|(?:starting engine|server stopped)$"
 )
 LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL", "ERR": "ERROR"}
@@ -127,6 +127,8 @@ def _unstamped(piece: str) -> list[Line]:
         return [Line("L", None, "", text)]
     if text.startswith("error: "):
         return [Line("S", None, "ERROR", text)]
+    if "CUDA_CHECK(" in text:
+        return [Line("S", None, "FATAL", text)]
     return []
 
 

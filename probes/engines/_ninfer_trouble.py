@@ -28,6 +28,7 @@ CODES: dict[str, tuple[str, str]] = {
     "invalid api key": ("rejected", "the server was started with --api-key"),
     "request too large": ("rejected", "the body is over --max-request-mib"),
     "vision disabled": ("rejected", "the server was started without --vision"),
+    "client disconnected": ("disconnected", "the client hung up, perhaps by its own timeout: nothing broke here"),
     "internal error": ("error", ""),
     "upstream error": ("error", ""),
     "unavailable": ("error", "the engine has failed as a whole: read the lines above and restart it"),
@@ -54,7 +55,9 @@ def hint(code: str) -> str:
     return CODES.get(code, ("", ""))[1]
 
 
-_PROTOCOLS = ("openai-chat", "openai-responses", "anthropic", "openai-input-tokens", "anthropic-count-tokens")
+_PROTOCOLS = (
+    "openai-chat", "openai-responses", "anthropic", "openai-input-tokens", "anthropic-count-tokens", "decide",
+)  # fmt: skip
 
 
 def cut_code(text: str) -> bool:
@@ -85,14 +88,20 @@ class Cause:
 
 
 _OOM = re.compile(
-    r"out of memory|cudaErrorMemoryAllocation|memory allocation failed|ERROR_OUT_OF_MEMORY", re.IGNORECASE
+    r"out of memory|cudaErrorMemoryAllocation|memory allocation failed|ERROR_OUT_OF_MEMORY"
+    r"|requires [\d,]+ bytes, but only [\d,]+ bytes are available",
+    re.IGNORECASE,
 )
+_PINNED = re.compile(r"cudaMallocHost|cudaHost(?:Alloc|Register)")
+ABORTED = re.compile(r"\S+:\d+:? CUDA_CHECK\(.*\) failed: ")
+"""How the process says, past its logger, that a CUDA call failed; it aborts right after."""
 _RANGE = re.compile(r"--spec (\w+) requires --draft-tokens in \[(\d+),(\d+)\]")
 _CURES: tuple[tuple[str, str], ...] = (
     (
         "--draft-tokens and --lm-head-draft require --spec",
         "leave out --draft-tokens and --lm-head-draft together with --spec: that is draft depth 0",
     ),
+    (r"CUDA_CHECK\(", "a CUDA call failed and the process aborted: look at the driver's log (dmesg, Xid)"),
     (r"unknown argument: --[\w-]+=", "write `--flag value`: ninfer does not take `--flag=value`"),
     ("unknown argument", "this build does not know that flag; its --help lists what it takes"),
     (
@@ -123,8 +132,11 @@ def out_of_memory(text: str) -> bool:
 def cause(message: str, phase: str | None = None) -> Cause:
     """What a fatal message means. `phase` is what the engine was doing, as it names it."""
     reason = f"{message} (while {phase})" if phase and phase not in message else message
+    if _PINNED.search(message) or (phase or "").startswith("pinning host"):
+        cure = "the host can't pin that much memory: lower --host-kv-mib (newer builds: --host-context-mib)"
+        return Cause("oom", reason, cure)
     if out_of_memory(message):
-        weights = phase is None or "weight" in phase
+        weights = "bytes are available" not in message and (phase is None or "weight" in phase)
         cure = (
             "the weights do not fit beside what else is on the GPU: end other processes there, or take a smaller "
             "artifact; a smaller KV pool does not help at this point"

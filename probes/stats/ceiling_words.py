@@ -49,6 +49,9 @@ LANES_OR_STATE = (
     "state pool."
 )
 
+PAUSING_KV = "Raise --kv-capacity, take a smaller --kv-dtype, or send less at once; more lanes would not help."
+"""Where admission promises no output, asking for less of it frees no page."""
+
 ADVICE: dict[Verdict, dict[str, str]] = {
     "kv_pool": {
         "ninfer": ("Lower max_tokens, raise --kv-capacity, or take a smaller --kv-dtype; more lanes would not help."),
@@ -128,6 +131,8 @@ def experiment(verdict: Verdict, rivals: Sequence[Verdict], engine: str, reservi
     return EXPERIMENTS[verdict]
 
 
-def advice(verdict: Verdict, engine: str, reserving: bool | None) -> str:  # noqa: ARG001
+def advice(verdict: Verdict, engine: str, reserving: bool | None) -> str:
     """Which knob to turn, in the engine's own words."""
+    if verdict == "kv_pool" and engine == "ninfer" and reserving is False:
+        return PAUSING_KV
     return ADVICE[verdict].get(engine, ADVICE[verdict][""])

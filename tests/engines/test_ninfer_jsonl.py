@@ -55,7 +55,7 @@ def test_the_request_log_is_checked_against_itself() -> None:
 
 def test_the_request_log_tells_pool_lanes_and_flags() -> None:
     start = {
-        "artifact_type": "ninfer_serve_request_log", "schema_version": 21, "event": "server_start",
+        "artifact_type": "ninfer_serve_request_log", "schema_version": 26, "event": "server_start",
         "engine": {"max_context": 224000, "kv_capacity_page_groups": 3500, "kv_capacity_max_page_groups": 10500,
                    "max_concurrency": 3, "prefill_chunk": 1024, "kv_cache": "int8-group64",
                    "kv_capacity_mode": "explicit", "speculative_backend": "mtp", "speculative_draft_window": 3},
@@ -64,7 +64,7 @@ def test_the_request_log_tells_pool_lanes_and_flags() -> None:
     reader, (record,) = read([json.dumps(start)])
     assert (reader.capacity.lanes, reader.capacity.kv_pool_tokens, reader.capacity.batch_tokens) == (3, 224_000, 1024)
     assert (record.kind, record.fields["depth"], record.fields["model"]) == ("boot", 3, "m")
-    assert ["schema 21" in w.text for w in reader.warnings] == [True]
+    assert ["schema 26" in w.text for w in reader.warnings] == [True]
 
 
 def test_a_torn_event_is_left_out() -> None:
