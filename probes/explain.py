@@ -38,7 +38,7 @@ def screen(reading: Reading, width: int = 100) -> str:
     parts += _block("Capacity", _capacity(reading), width)
     parts += _block("Ceiling", _ceiling(reading.ceiling), width)
     parts += _block("When", _when(reading.timeline), width, wrap=False)
-    parts += _block("Acceptance", _acceptance(reading.story), width)
+    parts += _block("Acceptance", _acceptance(reading.story, drafted=reading.drafted_steps), width)
     parts += _block("Trouble", _trouble(reading.story), width)
     parts += _block("Warnings", _warnings(reading), width)
     return "\n".join(parts)
@@ -107,7 +107,9 @@ def _ran(reading: Reading) -> list[str]:
         facts = ", ".join(f"{name.replace('_', ' ')} {clean(value, 80)}" for name, value in start.facts.items())
         many = start.capacity.lanes
         lanes = f", {many} lane{'' if many == 1 else 's'}" if many and len(starts) > 1 else ""
-        ready = f", ready at line {start.ready}" if start.ready else ", never ready" if start.ended else ""
+        ready = f", ready at line {start.ready}" if start.ready else ""
+        if start.ended and not start.ready:
+            ready = ", served requests" if start.served else ", never ready"
         ended = f", {clean(start.ended, 120)} at line {start.ended_line}" if start.ended else ""
         at = f" {clean(start.at, 40)}" if start.at else ""
         out.append(f"from line {start.line}{at}: {facts or 'start'}{lanes}{ready}{ended}")
@@ -167,7 +169,8 @@ def _clock(at: str | None) -> str:
     return text
 
 
-def _acceptance(story: Story) -> list[str]:
+def _acceptance(story: Story, *, drafted: bool) -> list[str]:
+    """Tokens a step and rate. `drafted`: the lengths leave out steps without a draft, so they aren't of all steps."""
     overall = story.overall
     if overall is None:
         return []
@@ -176,11 +179,14 @@ def _acceptance(story: Story) -> list[str]:
     said = []
     if length is not None:
         each = [b.accept_len for b in story.acceptance if b.accept_len is not None]
-        said.append(f"{length:.2f} tokens a step with the bonus token ({min(each):.2f} … {max(each):.2f})")
+        step = "step that had a draft" if drafted else "step"
+        said.append(f"{length:.2f} tokens a {step}, with the bonus token ({min(each):.2f} … {max(each):.2f})")
     if rate is not None:
         counted = f" ({overall.accepted:,} of {overall.drafted:,})" if overall.drafted else ""
         said.append(f"{rate:.1%} of drafted tokens accepted{counted}")
     out.append(f"{', '.join(said)}, over {overall.n:,} report{'' if overall.n == 1 else 's'}")
+    if drafted and length is not None:
+        out.append("Steps without a draft, most of them with n-gram drafting, give one token and are not counted.")
     line = _spark([b.accept_len if length is not None else b.accept_rate for b in story.acceptance])
     if line:
         out.append(f"over time: {line}")

@@ -55,6 +55,8 @@ class Reading:
     story: Story
     scores: tuple[tuple[str, float], ...] = ()
     report_s: float | None = None
+    drafted_steps: bool = False
+    """Whether accept lengths are means over the steps with a draft alone, see `Engine.drafted_steps`."""
 
 
 def logs_in(path: Path) -> list[Path]:
@@ -258,7 +260,7 @@ class Log:
         return Reading(
             self.name, self.engine.name, self._reader.dialect, self.lines, self.records, self._reader.capacity,
             self.judge.verdict(), tuple(warnings[:WARNINGS]), tuple(self.judge.timeline()), self.story,
-            tuple(self.scores), self.engine.report_s,
+            tuple(self.scores), self.engine.report_s, self.engine.drafted_steps,
         )  # fmt: skip
 
 

@@ -22,13 +22,17 @@ NAMES = (
 
 @dataclass(slots=True)
 class Start:
-    """One start of the server: where it begins, what ran, what it announced and how it ended."""
+    """One start of the server: where it begins, what ran, what it announced and how it ended.
+
+    `served`: requests ran, so it was ready even if the line that says so is in another file.
+    """
 
     line: int
     at: str | None
     facts: dict[str, str] = field(default_factory=dict)
     capacity: Capacity = field(default_factory=Capacity)
     ready: int | None = None
+    served: bool = False
     ended: str | None = None
     ended_line: int | None = None
 
@@ -48,14 +52,18 @@ class Trouble:
 
 @dataclass(slots=True)
 class Bucket:
-    """Acceptance over some consecutive reports. `drafted`/`accepted` are sums; `length` is summed over `n` reports."""
+    """Acceptance over some consecutive reports. `drafted`/`accepted` are sums; `length` is summed over `lengths` steps.
+
+    A report counts as many steps as it tells of drafts, where it tells them (drafted tokens by positions of a draft),
+    else it counts as one.
+    """
 
     line: int
     at: str | None
     last_line: int = 0
     n: int = 0
     length: float = 0.0
-    lengths: int = 0
+    lengths: float = 0.0
     rate: float = 0.0
     rates: int = 0
     drafted: int = 0
@@ -74,7 +82,7 @@ class Bucket:
 
     @property
     def accept_len(self) -> float | None:
-        """Mean accept length over the reports that say one, with the bonus token."""
+        """Mean accept length over the steps of the reports that say one, with the bonus token."""
         return self.length / self.lengths if self.lengths else None
 
     @property
@@ -109,6 +117,8 @@ class Story:
         if kind in {"decode", "throughput", "prefill", "spec"}:
             self._loaded = True
             self.reports += 1
+            if values.get("running") and self.starts:
+                self.starts[-1].served = True
             rate = values.get("gen_tps")
             if rate is not None and (self.top_gen_tps is None or rate > self.top_gen_tps):
                 self.top_gen_tps = rate
@@ -118,6 +128,8 @@ class Story:
             self._loaded = True
             if values.get("phase") != "started":
                 self.requests += 1
+                if self.starts:
+                    self.starts[-1].served = True
                 if "drafted" in values or "accept_len" in values:
                     self._accept(record)
         elif kind in TROUBLE:
@@ -189,11 +201,13 @@ class Story:
     def _accept(self, record: Record) -> None:
         get = record.fields.get
         one = Bucket(record.line, record.at, record.line, 1)
+        drafted, accepted = get("drafted"), get("accepted")
         if (length := get("accept_len")) is not None:
-            one.length, one.lengths = float(length), 1
+            positions = get("per_position")
+            one.lengths = get("steps") or (drafted / len(positions) if drafted and positions else 1.0)
+            one.length = float(length) * one.lengths
         if (rate := get("accept_rate")) is not None:
             one.rate, one.rates = float(rate), 1
-        drafted, accepted = get("drafted"), get("accepted")
         if drafted is not None and accepted is not None and 0 <= accepted <= drafted:
             one.drafted, one.accepted = int(drafted), int(accepted)
         if self.acceptance and self.acceptance[-1].n < self._size:

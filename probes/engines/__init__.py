@@ -59,6 +59,8 @@ class Engine(Protocol):
     """Whether admission promises a request's whole output in the pool (None: depends on version)."""
     report_s: float
     """Seconds between two periodic log reports under load, the shortest queue worth naming is longer than this."""
+    drafted_steps: bool
+    """Whether the accept length that its log prints is a mean over the steps that had a draft, and not over all."""
     knobs: tuple[Knob, ...]
 
     def reader(self) -> LogReader:
@@ -113,6 +115,13 @@ class Engine(Protocol):
 
     def request(self, body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:
         """The chat completion body with what this engine needs to report timings and drafts (e.g. cache off)."""
+        ...
+
+    def step_drafts(self, recipe: Recipe, depth: int | None) -> int | None:
+        """Drafts that each step verifies, if every chunk of a lone request's stream is one step and all verify as many.
+
+        Then the stream tells acceptance where the replies don't. None: a chunk may be anything here.
+        """
         ...
 
     def reply(self, final: Mapping[str, Any]) -> Mapping[str, Any]:

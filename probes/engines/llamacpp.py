@@ -35,6 +35,8 @@ class LlamaCpp:
     reserving: bool | None = False
     """A slot takes any prompt that fits; with one pool for all slots a full pool ends running requests instead."""
     report_s: float = 3.0
+    drafted_steps: bool = True
+    """Accepted tokens over drafts made, plus one; n-gram kinds make few."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -89,6 +91,11 @@ class LlamaCpp:
         """The chat body with prompt cache off and timings in every chunk."""
         del depth
         return facts.request(body, recipe)
+
+    def step_drafts(self, recipe: Recipe, depth: int | None) -> int | None:
+        """None. Its replies tell their drafts."""
+        del recipe, depth
+        return None
 
     def reply(self, final: Mapping[str, Any]) -> Mapping[str, Any]:
         """Drafted, accepted and times of one request, from `timings`."""

@@ -33,6 +33,8 @@ class Ninfer:
     reserving: bool | None = None
     """Format L promises a request's whole output at admission; newer builds may pause requests instead."""
     report_s: float = 5.0
+    drafted_steps: bool = False
+    """A round drafts always."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -88,6 +90,11 @@ class Ninfer:
         """The chat body with usage and timings in a stream."""
         del depth
         return facts.request(body, recipe)
+
+    def step_drafts(self, recipe: Recipe, depth: int | None) -> int | None:
+        """None. Its replies tell their drafts."""
+        del recipe, depth
+        return None
 
     def reply(self, final: Mapping[str, Any]) -> Mapping[str, Any]:
         """Drafted, accepted and times of one request, from `timings` or a `request_done` event."""

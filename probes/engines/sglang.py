@@ -39,6 +39,8 @@ class SGLang:
     reserving: bool | None = None
     """Admission sets an estimate of further output aside, the whole of it only where outputs ignore their end mark."""
     report_s: float = 3.0
+    drafted_steps: bool = False
+    """Its counter of verify steps takes in every request and step."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -98,6 +100,10 @@ class SGLang:
         """The chat body with what reports drafts and tokens a chunk."""
         del depth
         return facts.request(body, recipe)
+
+    def step_drafts(self, recipe: Recipe, depth: int | None) -> int | None:
+        """The verify window less the bonus token: 0.5.11 tells the drafts of a chat reply nowhere."""
+        return flags.step_drafts(recipe, depth)
 
     def reply(self, final: Mapping[str, Any]) -> Mapping[str, Any]:
         """Facts of a finished request."""

@@ -51,6 +51,8 @@ class Vllm:
     """Blocks are taken as tokens come; a full pool preempts and computes again."""
     report_s: float = 10.0
     """VLLM_LOG_STATS_INTERVAL; V0 reported every 5 s."""
+    drafted_steps: bool = True
+    """Steps without a draft are not observed; n-gram and suffix drafting have many."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -129,6 +131,11 @@ class Vllm:
         """The chat body with usage in every chunk."""
         del depth
         return facts.request(body, recipe)
+
+    def step_drafts(self, recipe: Recipe, depth: int | None) -> int | None:
+        """None. A step may draft less than the depth, or nothing; `/metrics` tells."""
+        del recipe, depth
+        return None
 
     def reply(self, final: Mapping[str, Any]) -> Mapping[str, Any]:
         """Drafts and times of one request, where the server tells them."""
