@@ -182,8 +182,9 @@ def capacity(start: Start) -> Capacity:
     if isinstance(page, int) and page > 0 and "kv_pool_tokens" in values:
         values |= {"page_tokens": page, "pages": values["kv_pool_tokens"] // page}
         lines |= {"page_tokens": start.args_line, "pages": lines["kv_pool_tokens"]}
-    dp = len({dict(k)["DP"] for k in start.ranks if "DP" in dict(k)}) or None
-    return Capacity(**values, per="rank", ranks=dp, lines=lines, explain=tuple(_explain(start, values)))
+    dp = max(len(_seen(start)), _told(start, "dp_size"), _told(start, "attn_dp_size"))
+    ranks = dp if dp > 1 or _seen(start) else None
+    return Capacity(**values, per="rank", ranks=ranks, lines=lines, explain=tuple(_explain(start, values)))
 
 
 def _each(found: Iterable[tuple[int, int] | None]) -> list[tuple[int, int]]:
@@ -259,14 +260,17 @@ def _explain_lanes(start: Start, lanes: int, tokens: int | None) -> str:
         return f"{text}: the state pool sets that cap, {slots[0]} slots // {each[0]} a request = {slots[0] // each[0]}."
     if by == "kv" and tokens is not None:
         return f"{text}: the KV pool sets that cap, {tokens:,} tokens // 2."
-    if start.reset is not None and (lanes == start.reset[0] or start.reset[0] // max(1, _dp(start)) == lanes):
+    ways = _sharing(start)
+    if start.reset is not None and lanes in (start.reset[0], start.reset[0] // ways):
         share = f" ({start.reset[0]} shared by the ranks)" if lanes != start.reset[0] else ""
         return (
             f"{text}{share}: {start.reset[0]} is the engine's default under speculation when --max-running-requests "
             "is not given, a policy and not what memory allows."
         )
-    if start.args.get("max_running_requests") == lanes:
-        return f"{text}, as --max-running-requests asks: a policy."
+    asked = start.args.get("max_running_requests")
+    if isinstance(asked, int) and lanes in (asked, asked // ways):
+        share = f"; {ways} ranks share {asked}" if lanes != asked else ""
+        return f"{text}, as --max-running-requests asks{share}: a policy."
     return f"{text}."
 
 
@@ -295,8 +299,23 @@ def _explain_state(start: Start, values: dict[str, Any]) -> list[str]:
     return out
 
 
-def _dp(start: Start) -> int:
-    return len({dict(k).get("DP") for k in start.ranks if "DP" in dict(k)}) or 1
+def _seen(start: Start) -> set[int]:
+    """The data-parallel ranks that this log has lines of; the other machines of a server write their own."""
+    return {rank["DP"] for rank in map(dict, start.ranks) if "DP" in rank}
+
+
+def _told(start: Start, name: str) -> int:
+    """A size that the flags tell, at least 1."""
+    value = start.args.get(name)
+    return value if isinstance(value, int) and value > 1 else 1
+
+
+def _sharing(start: Start) -> int:
+    """Ranks that share the server's caps: those of attention parallelism; replicas have the whole of them each."""
+    ways = _told(start, "attn_dp_size")
+    if start.args.get("enable_dp_attention"):
+        ways = max(ways, _told(start, "dp_size"))
+    return max(ways, len(_seen(start))) if not start.args else ways
 
 
 def warnings(start: Start) -> list[Warn]:
@@ -324,15 +343,13 @@ def warnings(start: Start) -> list[Warn]:
         asked, fits, line = start.profiled
         why = "; a negative number means that the weights exceed the static budget" if fits < 0 else ""
         out.append(Warn(line, f"--max-total-tokens {asked:,} did not take: {fits:,} fit{why}"))
-    asked_lanes = start.args.get("max_running_requests")
+    wanted = start.args.get("max_running_requests")
+    explained = start.reset or start.reduced or start.capped
     if (
         lanes is not None
-        and isinstance(asked_lanes, int)
-        and not start.reset
-        and not start.reduced
-        and not start.capped
+        and isinstance(wanted, int)
+        and not explained
+        and lanes[0] not in (wanted, wanted // _sharing(start))
     ):
-        dp = max(_dp(start), start.args.get("attn_dp_size") or 1)
-        if lanes[0] not in (asked_lanes, asked_lanes // dp):
-            out.append(Warn(lanes[1], f"--max-running-requests {asked_lanes} did not take: {lanes[0]} a rank"))
+        out.append(Warn(lanes[1], f"--max-running-requests {wanted} did not take: {lanes[0]} a rank"))
     return [*out, *start.notes]

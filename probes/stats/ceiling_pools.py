@@ -62,7 +62,7 @@ def arithmetic(scene: Scene) -> Finding | None:
 def at_cap(scene: Scene) -> Finding | None:
     """All lanes are taken in nearly every report: the lanes, or whatever set their number."""
     w, c = scene.window, scene.capacity
-    if not w.capped or not w.n:
+    if not w.capped or not w.n or (prompts_only(scene) and never_decodes(scene)):
         return None
     taken = w.at_cap >= MOSTLY * w.n
     nearly = w.at_cap >= 0.6 * w.n and w.at_cap + w.near_cap >= 0.9 * w.n and w.kv.high < HIGH
@@ -85,6 +85,17 @@ def at_cap(scene: Scene) -> Finding | None:
         )
     missing = ("the requests' prompt and output lengths",) if scene.reserving else ("how full the KV pool is",)
     return Finding("lanes", "medium", f"{share}.", ("cap",), missing=missing, cites=("lanes",))
+
+
+def prompts_only(scene: Scene) -> bool:
+    """Whether steps are filled by prompts and nothing decodes."""
+    w = scene.window
+    return w.n >= 3 and w.alone >= MOSTLY * w.n and w.kv.n > 0 and w.kv.high < HALF and not w.events
+
+
+def never_decodes(scene: Scene) -> bool:
+    """Whether this server only computes prompts: its lanes are free again after a step, and one more stays empty."""
+    return scene.boot.get("disaggregation_mode") == "prefill"
 
 
 def one_short(scene: Scene) -> Finding | None:

@@ -8,7 +8,15 @@ A wrong verdict is worse than none. Thresholds come from the engines' admission 
 from __future__ import annotations
 
 from probes.events import Verdict
-from probes.stats.ceiling_pools import arithmetic, at_cap, one_short, pool_full, state_short
+from probes.stats.ceiling_pools import (
+    arithmetic,
+    at_cap,
+    never_decodes,
+    one_short,
+    pool_full,
+    prompts_only,
+    state_short,
+)
 from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, counted, pct, ran
 from probes.stats.ledger import Pool
 from probes.stats.windows import HIGH
@@ -42,12 +50,9 @@ def _stuck(scene: Scene) -> Finding | None:
 def _prefill(scene: Scene) -> Finding | None:
     """Prompts are computed back to back and the number that runs grows: a step's budget, not a pool."""
     w, c = scene.window, scene.capacity
-    if (
-        not w.n
-        or w.events
-        or (w.kv.n and w.kv.high >= HIGH)
-        or (w.capped and w.at_cap + w.near_cap > (1 - MOSTLY) * w.n)
-    ):
+    alone = prompts_only(scene)
+    held = w.capped > 0 and w.at_cap + w.near_cap > (1 - MOSTLY) * w.n and not (alone and never_decodes(scene))
+    if not w.n or w.events or (w.kv.n and w.kv.high >= HIGH) or held:
         return None
     growing = w.running.last > w.running.first or w.waiting.last < w.waiting.first
     # A number that has stood still for a while stands at some limit, however busy the prompts.
@@ -60,12 +65,12 @@ def _prefill(scene: Scene) -> Finding | None:
     # Far below every other limit, steps that are filled in nearly every report are the limit even if nothing grows.
     far = w.capped > 0 and w.running.high <= MOSTLY * (c.lanes or 0) and not w.kv_tight and w.n >= 3
     set_aside = _set_aside(scene)
-    alone = far and w.kv.n > 0 and w.kv.high < MOSTLY and (set_aside or 0.0) < HIGH
-    if signs and ((growing and never_fell) or (alone and w.full_steps >= 0.6 * w.n)):
+    roomy = far and w.kv.n > 0 and w.kv.high < MOSTLY and (set_aside or 0.0) < HIGH
+    if signs and ((growing and never_fell) or (roomy and w.full_steps >= 0.6 * w.n)):
         text = f"A prompt is being computed in {w.prefilling} of {w.n} reports; {moved}."
         return Finding("prefill", "medium", text, ("prefill",), cites=("batch_tokens",))
     # Nothing decodes, so no lane and no pool is short: the steps of one long prompt leave no room for the next.
-    if w.n >= 3 and w.alone >= MOSTLY * w.n and w.kv.n and w.kv.high < HALF and not w.events:
+    if alone:
         text = f"Prompts alone fill {w.alone} of {w.n} steps, nothing decodes; {moved}."
         return Finding("prefill", "medium" if w.capped else "low", text, ("prefill",), cites=("batch_tokens", "lanes"))
     # Reports of an interval's means: much prompt, steadily, while ever more run and the pool has room.
@@ -73,7 +78,7 @@ def _prefill(scene: Scene) -> Finding | None:
     if not busy or w.prefills or not w.gen_tps.n or w.prompt_tps.mean <= 2 * w.gen_tps.mean:
         return None
     climbing = w.running.falls == 0 and w.running.last >= 1.2 * w.running.first and w.waiting.last < w.waiting.first
-    if climbing or (alone and not scene.traits.delays and scene.reserving is False):
+    if climbing or (roomy and not scene.traits.delays and scene.reserving is False):
         text = f"Prompts run at a steady {w.prompt_tps.mean:,.0f} tokens/s; {moved}."
         return Finding("prefill", "medium", text, ("any",), cites=("batch_tokens",))
     return None
@@ -85,8 +90,8 @@ def _delay(scene: Scene) -> Finding | None:
     below = w.capped > 0 and w.at_cap + w.near_cap <= (1 - MOSTLY) * w.n
     if not below or not scene.traits.delays or not w.kv.n or w.kv.high >= HIGH or w.events or w.n < 3:
         return None
-    if w.state.n and w.state.high >= HIGH:
-        return None
+    if (w.state.n and w.state.high >= HIGH) or boot.get("disaggregation_mode") == "decode":
+        return None  # a server that only decodes never shows a prefill
     idle = w.prefills == 0 or w.quiet_s >= 5.0
     stalled = w.running.last <= w.running.first and w.waiting.last >= w.waiting.first
     if not (idle and stalled):
@@ -161,6 +166,8 @@ def _unknown(scene: Scene) -> Finding:
         rivals.append("prefill")
     if scene.traits.delays and w.kv.n and w.kv.high < HIGH and not w.prefilling:
         rivals.append("admission_delay")
+    if not missing and scene.boot.get("disaggregation_mode") == "decode":
+        missing.append("the log of the server that computes the prompts")
     if not missing:
         missing.append("max_tokens of the running requests" if scene.traits.delays else "the next prompt's length")
     run = ran(scene) if w.n else "an unknown number runs"

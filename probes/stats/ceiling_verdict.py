@@ -20,7 +20,10 @@ EVIDENCE = 8
 
 @dataclass(slots=True)
 class Tally:
-    """What the stretches of one start said: reports by verdict, and the longest stretch of each."""
+    """What the stretches of one start said: reports by verdict, and the longest stretch of each.
+
+    `elsewhere`: reports in which requests waited for another server, and how many at most.
+    """
 
     weight: dict[Verdict, int] = field(default_factory=dict)
     may_be: dict[Verdict, int] = field(default_factory=dict)
@@ -31,6 +34,9 @@ class Tally:
     short_kept: list[Kept] = field(default_factory=list)
     short_open: bool = False
     free_top: int = 0
+    elsewhere: int = 0
+    elsewhere_top: int = 0
+    elsewhere_kept: list[Kept] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -138,6 +144,16 @@ def _without_queue(seen: Seen) -> Ceiling:
             f"and no room in the pool {seen.full.count} times.",
             _evidence([*seen.no_lane.kept[:4], *seen.full.kept[:4]]), ("which came first",),
             ("lanes", "kv_pool"), experiment("unknown", ("lanes", "kv_pool"), name, reserving),
+            advice("unknown", name, reserving),
+        )  # fmt: skip
+    if seen.tally.elsewhere >= 3:
+        text = (
+            f"No queue of its own lasted, but in {seen.tally.elsewhere:,} reports up to {seen.tally.elsewhere_top} "
+            "requests waited for the server that decodes to have room for them."
+        )
+        return Ceiling(
+            "unknown", "low", f"{headline('unknown', ())} {text}", _evidence(seen.tally.elsewhere_kept),
+            ("the log of the server that decodes",), (), experiment("unknown", (), name, reserving),
             advice("unknown", name, reserving),
         )  # fmt: skip
     if seen.tally.short and (seen.tally.short_open or not seen.tally.free):

@@ -155,6 +155,11 @@ class Judge:
             self._timeline.add(_stretch(window, verdict))
 
     def _file(self, window: Window, tally: Tally, *, ended: bool) -> Verdict:
+        if window.elsewhere.n:
+            tally.elsewhere += window.elsewhere.n
+            tally.elsewhere_top = max(tally.elsewhere_top, int(window.elsewhere.high))
+            if len(tally.elsewhere_kept) < EVIDENCE:
+                tally.elsewhere_kept.extend(window.kept.get("elsewhere", []))
         if window.free:
             tally.free += window.n
             tally.free_top = max(tally.free_top, int(window.running.high))
@@ -196,6 +201,7 @@ class Judge:
             best=dict(own.best),
             free_kept=list(own.free_kept),
             short_kept=list(own.short_kept),
+            elsewhere_kept=list(own.elsewhere_kept),
         )
         for window in self._streams.open.values():
             self._file(window, tally, ended=False)
@@ -225,9 +231,7 @@ class Judge:
         """Another judge of the same start, which knows its boot and what is on the wire but saw no report yet."""
         seen = self._seen
         other = Judge(seen.traits, requested=requested)
-        other._seen = Seen(
-            seen.traits, seen.capacity, requested, boot=dict(seen.boot), boot_kept=list(seen.boot_kept)
-        )
+        other._seen = Seen(seen.traits, seen.capacity, requested, boot=dict(seen.boot), boot_kept=list(seen.boot_kept))
         other._streams.ran = dict(self._streams.ran)
         other._ledger = self._ledger.copy()
         other._live = self._live

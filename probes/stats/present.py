@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from probes.events import Capacity, Ceiling, Record, RequestDone, RequestSent
 from probes.stats.ceilings import SAMPLES, Judge
-from probes.stats.windows import Traits, put_out, seconds_between
+from probes.stats.windows import Traits, put_out, queue_of, seconds_between
 
 SHORTEST_S = 20.0
 REPORTS = 5
@@ -108,7 +108,7 @@ class Present:
 def tells_queue(record: Record) -> bool:
     """Whether this record shows a request that waits: in a report, or because the engine says so itself."""
     if record.kind in SAMPLES:
-        return bool((record.fields.get("waiting") or 0) > 0 or put_out(record.fields))
+        return bool((queue_of(record) or 0) > 0 or put_out(record.fields))
     return "deferred_task" in record.fields or "pool_exhausted" in record.fields
 
 

@@ -97,12 +97,15 @@ def merged(left: Stretch, right: Stretch) -> Stretch:
     shares: dict[Verdict, int] = dict(left.shares or {left.verdict: left.reports})
     for verdict, reports in (right.shares or {right.verdict: right.reports}).items():
         shares[verdict] = shares.get(verdict, 0) + reports
+    first, last = (left, right) if left.first_line <= right.first_line else (right, left), (left, right)
+    if left.last_line > right.last_line:  # stretches of several ranks lie across each other
+        last = (right, left)
     return replace(
         left,
-        first_line=min(left.first_line, right.first_line),
-        last_line=max(left.last_line, right.last_line),
-        first_at=left.first_at or right.first_at,
-        last_at=right.last_at or left.last_at,
+        first_line=first[0].first_line,
+        last_line=last[1].last_line,
+        first_at=first[0].first_at or first[1].first_at,
+        last_at=last[1].last_at or last[0].last_at,
         verdict=max(shares, key=lambda v: (shares[v], v)),
         reports=left.reports + right.reports,
         running=max(left.running, right.running),

@@ -104,7 +104,8 @@ class Window:
     while others wait, in steps filled to their limit where the log tells. `alone`: filled steps
     of prompts while nothing decodes. `level`: reports since more ran than ever
     before. `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start.
-    `events`: requests put back, or calls that found no room, meanwhile.
+    `events`: requests put back, or calls that found no room, meanwhile. `elsewhere`: requests that wait for another
+    server, in reports that tell of any.
     """
 
     start: int
@@ -144,6 +145,7 @@ class Window:
     ran_before: float = 0
     deferred: int = 0
     events: int = 0
+    elsewhere: Span = field(default_factory=Span)
     views: list[tuple[Any, ...]] = field(default_factory=list)
     kept: dict[str, list[Kept]] = field(default_factory=dict)
 
@@ -177,7 +179,29 @@ def seconds_between(first: str | None, last: str | None) -> float | None:
 
 def put_out(fields: Any) -> int:
     """Requests that run no more for want of room in the pool: swapped out or paused, in a queue of their own."""
-    return (fields.get("swapped") or 0) + (fields.get("paused") or 0)
+    return (fields.get("swapped") or 0) + (fields.get("paused") or 0) + (fields.get("retracted_queue") or 0)
+
+
+def queue_of(record: Record) -> int | None:
+    """All that wait: in the queue, put out, or before a server that only decodes, which lets in what has room there.
+
+    None when the report doesn't tell.
+    """
+    get = record.fields.get
+    waiting = get("waiting")
+    if waiting is None:
+        return None
+    outside = get("prealloc_reqs") if record.kind == "decode" else None
+    return int(waiting + put_out(record.fields) + (outside or 0))
+
+
+def _elsewhere(window: Window, record: Record) -> None:
+    """Requests that a server which only computes prompts holds until the one that decodes has room for them."""
+    if record.kind == "prefill":
+        get = record.fields.get
+        if (count := get("bootstrap_reqs") or get("prealloc_reqs")) is not None and count > 0:
+            window.elsewhere.add(count)
+            window.keep("elsewhere", record)
 
 
 def lane_count(capacity: Capacity, fields: Any) -> int | None:
@@ -194,8 +218,9 @@ def add_sample(window: Window, record: Record, capacity: Capacity) -> None:
     running = get("running")
     window.last_line = record.line
     window.last_at = record.at or window.last_at
-    window.waiting.add((get("waiting") or 0) + put_out(record.fields))
+    window.waiting.add(queue_of(record) or 0)
     _pools(window, record, capacity)
+    _elsewhere(window, record)
     prefill = record.kind == "prefill"
     if prefill:
         window.prefills += 1
@@ -244,7 +269,9 @@ def _pools(window: Window, record: Record, capacity: Capacity) -> None:
         usage = sliding
     if usage is not None:
         window.kv.add(usage)
-        if (running := get("running")) and usage >= max(TIGHT, running / (running + 1)):
+        # What is on its way from another server, or waits here with its pages in place, holds room too.
+        inside = (get("transfer_reqs") or 0) + (get("waiting") or 0) if "prealloc_reqs" in record.fields else 0
+        if (running := (get("running") or 0) + inside) and usage >= max(TIGHT, running / (running + 1)):
             window.kv_tight += 1
             window.keep("tight", record)
         if usage >= HIGH:
@@ -298,13 +325,11 @@ class Streams:
 
     def take(self, record: Record, capacity: Capacity) -> Window | None:
         """Take one report; a stretch that this report ends, or None."""
-        waiting = record.fields.get("waiting")
+        waiting = queue_of(record)
         if waiting is None:
             if not (self.traits.omits_zero and record.kind == "throughput" and "running" in record.fields):
                 return None
-            waiting = 0
-        out = put_out(record.fields)
-        waiting += out
+            waiting = put_out(record.fields)
         rank = record.rank.get("DP") if record.rank else None
         window = self.open.get(rank)
         if window is None and len(self.open) >= 512:
@@ -320,7 +345,7 @@ class Streams:
             self.ran[rank] = min(running, BEYOND)
         if waiting:
             add_sample(window, record, capacity)
-            if out:
+            if put_out(record.fields):
                 window.events += 1
                 window.keep("event", record)
         else:
@@ -357,6 +382,7 @@ def _add_free(window: Window, record: Record, capacity: Capacity) -> None:
     window.last_line = record.line
     window.last_at = record.at or window.last_at
     window.calm += 1
+    _elsewhere(window, record)
     running = record.fields.get("running")
     if not running:
         return
