@@ -15,6 +15,7 @@ from typing import Any
 from probes.bench import Attached, Bench
 from probes.describe import Description
 from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone, RunStarted, ServerChanged
+from probes.load.chunks import drafting
 from probes.load.plan import plan_burst, plan_job, plan_requests
 from probes.measure.steps import Measure, Measured, Plan
 from probes.recipe import Recipe, Refused
@@ -269,7 +270,7 @@ class Lab:
     def _check_drafts(self, have: Sequence[RequestDone]) -> None:
         """A server that is up, was asked to speculate and never drafts is said to be so."""
         depth = self.bench.depth
-        if not depth or len(have) < ENOUGH_TO_MISS_DRAFTS or any(r.drafted for r in have):
+        if not depth or len(have) < ENOUGH_TO_MISS_DRAFTS or any(map(drafting, have)):
             return
         if self.bench.engine.name in MAY_NOT_TELL and all(r.drafted is None for r in have):
             return

@@ -24,6 +24,7 @@ def done(number: int, **more: Any) -> RequestDone:
         ("vllm-ngram", (0, 0, 0), True),
         ("vllm-ngram", (0, None, 4), False),
         ("vllm-ngram", (0, 0), False),  # too few to say
+        ("sglang-eagle3", (30, 30, 30), False),
         ("llamacpp-smollm2-ngram", (None, None, None), True),  # leaves its draft counts out when there are none
     ],
 )
@@ -38,4 +39,20 @@ def test_missing_drafts_are_told_where_silence_means_none(
     lab._check_drafts([done(i, drafted=n) for i, n in enumerate(drafted)])
     run.close()
     assert [e.proven for e in events if isinstance(e, FlagsInForce)] == ([False] if told else [])
+    assert lab.bench.unverified == ({3} if told else set())
+
+
+@pytest.mark.parametrize(("accepted", "told"), [((0, 0, 0), True), ((0, 4, 0), False)])
+def test_counted_chunks_prove_drafts_only_by_an_accepted_one(
+    tmp_path: Path, accepted: tuple[int, ...], *, told: bool
+) -> None:
+    """One token a chunk is what a server without speculation sends too."""
+    events: list[Event] = []
+    run = store.create(tmp_path)
+    run.open()
+    lab = Lab(preset.load("sglang-eagle3"), run, events.append)
+    lab.bench.depth = 3
+    counted = {"drafted": 30, "raw": {"drafts_source": "chunks"}}
+    lab._check_drafts([done(i, accepted=n, **counted) for i, n in enumerate(accepted)])
+    run.close()
     assert lab.bench.unverified == ({3} if told else set())

@@ -192,6 +192,14 @@ def _stepped(spoken: Mapping[str, Any], depth: int, given: int | None) -> dict[s
     return {STEPS: depth, TOPK: topk, WINDOW: given}
 
 
+def step_drafts(recipe: Recipe, depth: int | None) -> int | None:
+    """Drafts that each step verifies; None without speculation, or where the server sends several steps at once."""
+    spoken = {canonical(option): value for option, value in {**recipe.dial.flags, **recipe.flags}.items()}
+    if not depth or spoken.get("--stream-interval", 1) not in {1, "1"} or recipe.dial.kind.upper() not in KINDS:
+        return None
+    return window_of(kind_of(recipe.dial), depth, _number(spoken.get(TOPK)) or 1, _number(spoken.get(WINDOW))) - 1
+
+
 def _number(value: Any) -> int | None:
     if isinstance(value, str) and value.lstrip("-").isdecimal():
         return int(value)

@@ -132,6 +132,7 @@ class Entry(msgspec.Struct):
     restart: int | None = None
     block: int | None = None
     warmup: bool | None = None
+    step_drafts: int | None = None
 
 
 class Order(msgspec.Struct):
@@ -188,6 +189,7 @@ def build(order: Order) -> Job:
                 restart=order.restart if one.restart is None else one.restart,
                 block=order.block if one.block is None else one.block,
                 warmup=order.warmup if one.warmup is None else one.warmup,
+                step_drafts=one.step_drafts if order.concurrency == 1 else None,
             )
         )
     tls = ssl.create_default_context() if where.tls else None

@@ -62,6 +62,7 @@ def plan_requests(
         if warm:
             body["max_tokens"] = min(work.max_tokens, 32)
         labels = {"depth": depth, "restart": restart, "block": block, "warmup": warm}
+        labels["step_drafts"] = engine.step_drafts(recipe, depth)
         name = f"r{restart}-b{block}-{prompt.id}" + (f"-{len(found) + 1}" if warm and warmups > 1 else "")
         found.append(entry(name, prompt, engine.request(body, recipe, depth), labels))
     return found

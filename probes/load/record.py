@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probes.events import Outcome, RequestDone, RequestSent
+from probes.load import chunks
 from probes.load.facts import Stream, burst_gap_ms, bursts, first_tokens, mapping, number, shown_tokens, standard, whole
 from probes.load.outcomes import error_text, from_status
 from probes.load.simtime import in_its_time, speed_of
@@ -33,6 +34,8 @@ class Request:
     restart: int = 0
     block: int = 0
     warmup: bool = False
+    step_drafts: int | None = None
+    """Drafts that every step verifies, where a chunk is a step and the request is alone (see `chunks`)."""
     attempt: int = 1
     """Counts up when it is sent again because the server had no room."""
 
@@ -158,6 +161,10 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
     tokens = whole(usage.get("completion_tokens"))
     server_tpot = number(facts.get("server_tpot_ms"))
     speed, beside = _speed(reply, stream, tokens, server_tpot)
+    if request.step_drafts and result == "ok" and facts.get("drafted") is None:
+        counted = chunks.drafts(stream.counts, tokens, request.step_drafts)
+        facts.update(counted)
+        beside["drafts_source"] = chunks.SOURCE if counted else None
     beside["unread"] = facts.get("unread")
     beside["simulated_speed"] = speed_of(reply)
     text = "".join(stream.text)

@@ -65,6 +65,12 @@ class Cell:
         """Summed accepted over summed drafted; None at depth 0 and when nothing was drafted."""
         return accept_rate(self.accepted, self.drafted) if self.depth else None
 
+    @property
+    def drafts_source(self) -> str | None:
+        """Where the counts of drafts come from, if not from the replies: `/metrics`, `chunks`."""
+        found = {source for r, _ in self.timed if (source := r.raw.get("drafts_source")) is not None}
+        return ", ".join(sorted(map(str, found))) or None
+
     def shown(self) -> dict[str, Any]:
         """The cell as `result.json` has it, without its state."""
         plain = self.depth == 0
@@ -83,6 +89,7 @@ class Cell:
             "ttft_ms": _rounded(median(ttfts), 4) if ttfts else None,
             "step_ms": _rounded(pool_step_ms(self.parts, plain=plain or self.drafted == 0), 4),
             "approximate": any(not d.exact for d in self.parts),
+            "drafts_source": self.drafts_source,
             "outcomes": self.outcomes,
         }
 

@@ -332,3 +332,23 @@ def test_why_a_start_failed(lines: list[str], code: int | None, reason: str | No
 @given(st.lists(st.text(max_size=80), max_size=8), st.none() | st.integers(-64, 255))
 def test_any_lines_of_a_failed_start_are_read(lines: list[str], code: int | None) -> None:
     assert len(ENGINE.failure(lines, code)) == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "drafting", "flags", "depth", "found"),
+    [
+        ("EAGLE", {}, {}, 3, 3),
+        ("NGRAM", {}, {}, 5, 5),
+        ("DSPARK", {}, {}, 2, 2),
+        ("EAGLE", {"--speculative-eagle-topk": 4, "--speculative-num-draft-tokens": 16}, {}, 5, 15),
+        ("EAGLE", {}, {}, 0, None),
+        ("EAGLE", {}, {}, None, None),
+        ("EAGLE", {}, {"--stream-interval": 8}, 3, None),  # a chunk holds eight steps
+        ("EAGLE", {}, {"--stream-interval": "1"}, 3, 3),
+        ("as started", {}, {}, 3, None),
+    ],
+)
+def test_a_chunk_is_a_step_where_the_server_sends_each_at_once(
+    kind: str, drafting: dict[str, Any], flags: dict[str, Any], depth: int | None, found: int | None
+) -> None:
+    assert ENGINE.step_drafts(recipe(kind, drafting, flags=flags), depth) == found

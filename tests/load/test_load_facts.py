@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -237,6 +238,23 @@ def test_an_engine_reads_its_own_figures_and_may_fail() -> None:
     assert broken is not None
     assert broken.outcome == "ok"
     assert "KeyError" in broken.raw["unread"]
+
+
+def test_a_stream_tells_the_drafts_of_a_server_that_does_not() -> None:
+    """SGLang 0.5.11: usage in every chunk, and not a word of drafts."""
+    parts = [(10.0 + n / 100, event({**usage(n), **said("x")})) for n in (1, 3, 4, 8)]
+    parts.append((10.1, event(said("", "length")) + event(usage(8)) + DONE))
+    for each, source, counts in ((3, "chunks", (3, 9, 4)), (None, None, (None, None, None))):
+        request = dataclasses.replace(REQUEST, step_drafts=each)
+        reply = Reply(10.0, request, 200, {"content-type": "text/event-stream"}, list(parts), end="complete")
+        reply.done = 10.1
+        found = list(digest(request, reply, None))[-1]
+        assert found is not None
+        assert (found.steps, found.drafted, found.accepted) == counts
+        assert found.raw.get("drafts_source") == source
+    told = list(digest(dataclasses.replace(REQUEST, step_drafts=3), reply, lambda _: {"drafted": 6, "accepted": 2}))[-1]
+    assert told is not None
+    assert (told.drafted, told.accepted) == (6, 2), "its own word comes first"
 
 
 def test_bursts_are_steps() -> None:

@@ -25,7 +25,8 @@ def _engine(monkeypatch: pytest.MonkeyPatch) -> None:
     def request(body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:
         return {**body, "asked": [recipe.name, depth]}
 
-    monkeypatch.setattr(engines, "engine", lambda _: SimpleNamespace(request=request, reply=lambda final: final))
+    made = SimpleNamespace(request=request, reply=lambda final: final, step_drafts=lambda _, depth: depth)
+    monkeypatch.setattr(engines, "engine", lambda _: made)
 
 
 def plan(**changes: Any) -> list[dict[str, Any]]:

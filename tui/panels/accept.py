@@ -21,9 +21,10 @@ def draw(frame: Frame, width: int, height: int) -> Text:
 
 
 def words(cell: Mapping[str, Any]) -> str:
-    """The rate, and the accept length that it makes (the bonus token included)."""
+    """The rate, and the accept length that it makes (the bonus token included); with ≈ where chunks were counted."""
     length = cell.get("accept_len")
-    return figure(cell.get("accept_rate"), ".1%") + ("" if length is None else f" ×{length:.2f}")
+    about = "≈" if cell.get("drafts_source") == "chunks" and cell.get("accept_rate") is not None else ""
+    return about + figure(cell.get("accept_rate"), ".1%") + ("" if length is None else f" ×{length:.2f}")
 
 
 NONE = "nothing was drafted yet; depth 0 drafts nothing"
