@@ -209,10 +209,11 @@ class Server:
         await self._end()
         self._say(
             "failed",
-            reason=f"not ready after {self.limits.boot_s:g} s; last line: {self.progress or 'none'}",
+            reason=f"not ready after {self.limits.boot_s:g} s; last line: {last or 'none'}",
             hint="raise limits.boot_s in the preset if this engine needs longer",
         )
         return False
+        last = self.progress  # of its start: what it says when it is ended explains nothing
 
     def _hear(self, fact: dict[str, Any]) -> None:
         """What the guard tells."""

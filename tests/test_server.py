@@ -136,6 +136,30 @@ def test_a_server_that_is_never_ready_is_ended(tmp_path: Path) -> None:
     assert "loading" in [e.state for e in told]
 
 
+def test_what_a_server_says_while_it_is_ended_is_not_told_as_its_last_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM prints `KeyboardInterrupt: terminated` then, which says nothing of why it was slow."""
+
+    async def story(server: Server, told: Told) -> None:
+        end = server._end
+
+        async def ended() -> None:
+            await end()
+            server.progress = "KeyboardInterrupt: terminated"
+
+        monkeypatch.setattr(server, "_end", ended)
+        starting = asyncio.create_task(server.start(start_of("--unready")))
+        while server.pid is None:
+            await asyncio.sleep(0)
+        server.progress = "Loading weights: 40 %"
+        assert not await starting
+
+    told = play(tmp_path / "server.log", story, boot_s=1.0)
+    (reason,) = [str(e.reason) for e in told if e.state == "failed"]
+    assert reason == "not ready after 1 s; last line: Loading weights: 40 %"
+
+
 def test_a_server_that_ignores_the_first_signal_is_gone_all_the_same(tmp_path: Path) -> None:
     async def story(server: Server, told: Told) -> None:
         assert await server.start(start_of("--ignore-term"))
