@@ -38,7 +38,6 @@ def decide(
     verdict: dict[str, Any] = {"state": "NO_CLAIM", "depth": None, "needs_requests": None, "sentence": ""}
     judged = [c for c in cells if c.depth in depths and c.category in categories]
     if len(depths) < 2:
-        verdict["state"] = "NOTHING_TO_CHOOSE" if depths else "NO_CLAIM"
         return verdict | {"sentence": verdict_sentence(verdict, None, depths, incumbent)}, None
     short = _short(judged, depths)
     if short:

@@ -148,6 +148,14 @@ def test_depths_that_do_not_differ_leave_nothing_to_choose() -> None:
     assert result["verdict"]["depth"] is None
 
 
+def test_one_depth_is_nothing_to_compare_and_settles_no_figure() -> None:
+    rows = [counted(2, c, 1000 / 13, 2.2, p) for c in CATEGORIES for p in range(8)]
+    result = judge(rows, depths=[1, 2])
+    assert result["verdict"]["state"] == "NO_CLAIM"
+    assert result["verdict"]["sentence"].startswith("Nothing to compare: only depth 2 ")
+    assert {c["state"] for c in result["cells"] if c["n"]} == {"UNDECIDED"}
+
+
 def test_the_same_records_give_the_same_result() -> None:
     rows = clear_winner(noise=0.04, prompts=2)
     assert judge(rows, depths=range(6)) == judge(list(reversed(rows)), depths=range(6))
