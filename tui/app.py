@@ -19,7 +19,8 @@ from probes.recipe import Refused
 from probes.session import Session
 from tui.feed import Aside, Feed, Opener
 from tui.messages import Asked, Open, OpenRun, Quit
-from tui.screens.keys import KEYS
+from tui.screens.keys import BY_NAME, CLOSING, KEYS
+from tui.screens.leave import Leave
 from tui.screens.live import Live
 from tui.screens.picker import Picker, Row
 
@@ -116,9 +117,12 @@ class Draftdial(App[str | None]):
         self._open(feed)
 
     def action_leave(self) -> None:
-        """Ctrl-C: like q, where q would ask."""
-        live = self.screen if isinstance(self.screen, Live) else None
-        live.action_do("quit") if live else self._quit(Quit())
+        """Ctrl-C: like q on the live screen, wherever a person is; where the question stands already, it's answered."""
+        live = next((s for s in reversed(self.screen_stack) if isinstance(s, Live)), None)
+        if live is None or isinstance(self.screen, Leave):
+            self._quit(Quit())
+        else:
+            BY_NAME["quit"].do(live)
 
     def _hung_up(self) -> None:
         """The terminal is gone: the loop may hang in a write to it, so end the feed from here, and ask it nothing."""
@@ -136,7 +140,7 @@ class Draftdial(App[str | None]):
     async def _end(self, leave: bool) -> None:
         """End the feed off the loop, while the screen shows how it goes; then leave."""
         if self.feed is not None:
-            self.feed.doing = "closing: ending the server" if not leave else "closing"
+            self.feed.doing = CLOSING
             await asyncio.to_thread(self.feed.close, leave=leave)
         self.exit(self.feed.left if self.feed else None)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import threading
 import time
 from collections import deque
@@ -18,6 +19,10 @@ from tui.messages import Apply, Cancel, Compare, Diagnose, Intent, Pause, Probe,
 if TYPE_CHECKING:
     from probes.bench import Attached
     from probes.lab import Lab
+
+
+WORK = (Apply, Probe, Sweep, Compare, Diagnose)
+"""What keeps the lab busy until it is over; the lab does one of them at a time."""
 
 
 class LabThread:
@@ -43,6 +48,8 @@ class LabThread:
         self._up = threading.Event()
         self._over: asyncio.Event | None = None
         self._leave = False
+        self._last: type | None = None
+        """What kind of work was asked for last."""
         self._early: deque[Intent] = deque()
         """What was asked before the lab was open."""
         self._done = 0
@@ -65,8 +72,20 @@ class LabThread:
         return found
 
     def ask(self, intent: Intent) -> None:
-        """Have an intent carried out; returns at once."""
+        """Have an intent carried out; returns at once.
+
+        The lab does one thing at a time: of two keys pressed before the screen could say busy, the first counts.
+        """
         loop, lab = self._loop, self._lab
+        if self._up.is_set() and lab is None:
+            self._say("error", "this run has ended: nothing can be started in it")
+            return
+        if isinstance(intent, WORK):
+            if self.doing is not None:
+                if type(intent) is not self._last:
+                    self._say("warning", f"busy: {self.doing}")
+                return
+            self.doing, self._last = "starting", type(intent)
         if loop is None or lab is None:
             self._early.append(intent)
         elif not loop.is_closed():
@@ -109,9 +128,9 @@ class LabThread:
             if self.beside is not None:
                 await self.beside.end()
             server = lab.bench.server
+            await lab.close(leave=self._leave)
             if self._leave and server.state == "ready" and server.now is not None:
                 self.left = attach(server.pid, server.now.url, self.run, self._recipe)
-            await lab.close(leave=self._leave)
             await asyncio.gather(*first, return_exceptions=True)
 
     async def _carry_out(self, lab: Lab, intent: Intent) -> None:
@@ -185,5 +204,5 @@ class LabThread:
 
 def attach(pid: int | None, url: str, run: Run, recipe: Recipe) -> str:
     """What to print about a server that was left running."""
-    again = f"draftdial attach {url} --log {run.server_log} --engine {recipe.engine}"
+    again = shlex.join(["draftdial", "attach", url, "--log", str(run.server_log), "--engine", recipe.engine])
     return f"the server runs on (pid {pid}); attach again with:\n  {again}"

@@ -120,3 +120,22 @@ def test_a_real_server_is_swept_probed_and_stopped(tmp_path: Path) -> None:
     until(lambda e: isinstance(e, ServerChanged) and e.state == "stopped" and e.restart == 3)
     assert [e for e in events if isinstance(e, Notice) and e.level == "error"] == []
     thread.close()
+
+
+def test_of_two_keys_pressed_at_once_the_first_counts(tmp_path: Path) -> None:
+    thread = LabThread(MISSING, store.create(tmp_path))
+    for intent in (Apply(0), Apply(0), Probe()):
+        thread.ask(intent)
+    thread.start()
+    told: list[Notice] = []
+    waiting = threading.Event()
+    while thread.doing is not None:
+        told += [e for e in thread.drain() if isinstance(e, Notice)]
+        waiting.wait(0.02)
+    told += [e for e in finish(thread) if isinstance(e, Notice)]
+    assert [n.text for n in told if n.level == "warning"] == ["busy: starting"]
+    assert sum("/nonexistent/" in n.text for n in told) == 1
+    thread.ask(Probe())
+    assert [e.text for e in thread.drain() if isinstance(e, Notice)] == [
+        "this run has ended: nothing can be started in it"
+    ]

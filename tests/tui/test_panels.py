@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 import pytest
@@ -75,6 +76,26 @@ def test_rules_that_disagree_are_said_in_a_sentence() -> None:
     shown = regret.draw(judged({"minimax": 3, "median": 4, "mean": 5}), 80, 20).plain
     assert "they disagree: worst case says 3, median 4, mean 5" in shown
     assert "all say 3" in regret.draw(judged({"minimax": 3, "median": 3, "mean": 3}), 80, 20).plain
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        {"state": "NO_CLAIM", "sentence": "Nothing to compare: only depth 2 was measured."},
+        {"state": "NOTHING_TO_CHOOSE", "sentence": "Nothing to choose: only depth 2 was measured."},  # an older result
+    ],
+)
+def test_one_depth_is_said_to_be_nothing_to_compare(verdict: dict[str, Any]) -> None:
+    frame = judged({"minimax": 2, "median": 2, "mean": 2}, **verdict)
+    assert frame.result is not None
+    for rows in (1, 2):
+        regrets = dict(list(frame.result["regret"].items())[2 : 2 + rows])
+        result = {**frame.result, "regret": regrets, "decision": None}
+        for height in (6, 20):
+            shown = regret.draw(dataclasses.replace(frame, result=result), 80, height).plain
+            assert "NOTHING TO COMPARE · Only depth 2 was measured." in shown
+            assert not re.search("all three|all say|NOTHING TO CHOOSE|minimax", shown)
+            assert ("best" in shown) == (rows > 1)
 
 
 def test_picked_depths_stay_when_there_is_no_room_for_all() -> None:

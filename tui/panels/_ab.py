@@ -78,11 +78,14 @@ def stops(design: Design, *, early: bool) -> str:
     return f"{sooner} {end.partition(',')[0]} (e: always all blocks)" if early else f"{end} (e: as soon as it is sure)"
 
 
-def measured(asked: Compare, frame: Frame, width: int) -> Text:
-    """The verdict or how far it is, the interval that may be watched, then A and B in two columns."""
+def measured(asked: Compare | None, frame: Frame, width: int) -> Text:
+    """The verdict or how far it is, the interval that may be watched, then A and B in two columns.
+
+    `asked` is None for a run of the past: what differed is in its result.
+    """
     result, progress = frame.result or {}, frame.progress
-    ended = progress is not None and progress.finished
-    found = differences(asked.a, asked.b)
+    ended = asked is None or (progress is not None and progress.finished)
+    found = result.get("differs") or [] if asked is None else differences(asked.a, asked.b)
     out = [ink.hang("", _verdict(frame, result, ended=ended), width)]
     red = f"bold {ink.BAD}"
     out += [ink.hang("! ", Text(ink.safe(w), style=red), width, red) for w in result.get("warnings") or []]
@@ -125,7 +128,7 @@ def _against(result: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _state(asked: Compare, result: Mapping[str, Any], width: int, *, ended: bool) -> list[Text]:
+def _state(asked: Compare | None, result: Mapping[str, Any], width: int, *, ended: bool) -> list[Text]:
     """Blocks done, the line that may be watched, the noise floor, the stop rule, and what is still needed."""
     live, floor = result.get("anytime") or {}, result.get("floor") or {}
     if live.get("low") is not None and live.get("high") is not None:
@@ -139,9 +142,9 @@ def _state(asked: Compare, result: Mapping[str, Any], width: int, *, ended: bool
         if floor.get("upper") is not None
         else "not measured yet: restarts of A alone tell it"
     )
-    done = f"{result.get('blocks', 0)} of {asked.design.blocks} done"
+    done = f"{result.get('blocks', 0)}" + ("" if asked is None else f" of {asked.design.blocks}") + " done"
     rows = [("blocks", done), ("any look", f"{span}{e}{sure}"), ("noise", heard)]
-    if not ended:
+    if asked is not None and not ended:
         rows.append(("stops", stops(asked.design, early=asked.early).partition(" (e:")[0]))
     elif result.get("verdict") == "UNDECIDED":
         need = result.get("needs_blocks")

@@ -12,6 +12,10 @@ from tui.charts import Axis, Series, colours, draw, letters
 from tui.widgets import ink
 
 SETTLED = frozenset({"VERDICT"})
+ALONE = "Nothing to compare"
+"""How a verdict begins when only one depth was measured: then no rule of thumb has chosen anything either."""
+OTHERS = {"ab": "this run is an A/B: a shows its figures", "ceiling": "this run is a diagnosis: d shows its figures"}
+"""Runs that are no sweep, by their plan: their figures are on pages of their own."""
 LOW = 6
 """A chart of fewer rows says less than a table."""
 
@@ -36,10 +40,31 @@ def spoken(verdict: Mapping[str, Any]) -> tuple[str, str]:
     """A verdict as its word and its sentence, which does not say the word again."""
     word = str(verdict.get("state") or ink.NONE).replace("_", " ")
     sentence = ink.safe(verdict.get("sentence") or "")
+    if sentence.startswith(ALONE):
+        word = ALONE.upper()
     if sentence.casefold().startswith(word.casefold()):
         sentence = sentence[len(word) :].lstrip(" :.,")
         sentence = sentence[:1].upper() + sentence[1:]
     return word, sentence
+
+
+def kind(result: Mapping[str, Any]) -> str | None:
+    """What made this result, where it was no sweep: "ab" or "ceiling"."""
+    return result.get("plan") or result.get("what")
+
+
+def conclusion(result: Mapping[str, Any]) -> str:
+    """What a run came to in one line, whether it was a sweep, an A/B or a diagnosis: their results differ in form."""
+    plan, found = kind(result), result.get("verdict")
+    if plan == "ab":
+        found = {"state": found, "sentence": result.get("sentence")}
+    elif plan == "ceiling":
+        ceiling = result.get("ceiling") or {}
+        found = {"state": str(ceiling.get("verdict") or "unknown").upper(), "sentence": ceiling.get("sentence")}
+    if not isinstance(found, Mapping) or not found:
+        return "no judgment"
+    said = " · ".join(part for part in spoken(found) if part)
+    return {"ab": "A/B: ", "ceiling": "diagnosis: "}.get(str(plan), "") + said
 
 
 def mean(cell: Mapping[str, Any], key: str) -> float | None:

@@ -33,10 +33,10 @@ def proposal(depth: int | None, width: int, *, attached: bool, boot_s: float | N
     return ink.lines([ink.hang(f"{n:<9}", Text(words), width) for n, words in rows])
 
 
-def measured(frame: Frame, width: int) -> Text:
-    """What runs and waits now, then every load that is over."""
+def measured(frame: Frame, width: int, *, ended: bool = False) -> Text:
+    """What runs and waits now (not of a run that has `ended`), then every load that is over."""
     result, progress = frame.result or {}, frame.progress
-    ended = progress is not None and progress.finished
+    ended = ended or (progress is not None and progress.finished)
     loads = result.get("loads") or []
     out = [] if ended else [*_now(frame, width), Text(" ")]
     out += _best(frame, result, width) if ended and loads else []

@@ -10,7 +10,7 @@ from rich.text import Text
 from probes.session import Frame
 from tui.charts import colours
 from tui.panels import Panel
-from tui.panels._cells import cells, spoken
+from tui.panels._cells import ALONE, OTHERS, cells, conclusion, kind, spoken
 from tui.widgets import ink
 from tui.widgets.drawn import Drawn
 
@@ -25,9 +25,15 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     result = frame.result or {}
     regret: Mapping[str, Mapping[str, Any]] = result.get("regret") or {}
     names = [c for c in result.get("categories") or [] if any(c in row for row in regret.values())]
+    if other := OTHERS.get(kind(result) or ""):
+        return ink.lines([Text(conclusion(result), style="bold"), Text(other, style=ink.HOT)])
     if not names:
         return Text("nothing measured yet: p probes this depth, s sweeps all of them", style="dim")
+    if lone(result):
+        result = {**result, "picks": {}}
     head, table, rules = _verdict(frame, result), _table(result, regret, names, width), _rules(result)
+    if len(regret) == 1:
+        table = []
     told = [] if rules is None or height < SHORT else [rules]
     needed = len(table) + sum(_rows(t, width) for t in told)
     if _rows(head, width) > max(2, height - needed):
@@ -44,6 +50,13 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     return ink.lines([head, *table, *told, *kept])
 
 
+def lone(result: Mapping[str, Any]) -> bool:
+    """Whether only one depth could be judged: then nothing was compared, whatever an older result calls it."""
+    verdict = result.get("verdict") or {}
+    nothing = verdict.get("state") == "NOTHING_TO_CHOOSE" and not result.get("decision")
+    return nothing or str(verdict.get("sentence") or "").startswith(ALONE)
+
+
 def _rows(text: Text, width: int) -> int:
     return max(1, -(-text.cell_len // max(1, width - 2)))
 
@@ -53,6 +66,8 @@ def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
     verdict = result.get("verdict") or {}
     state = str(verdict.get("state") or ink.NONE)
     word, sentence = spoken(verdict)
+    if lone(result):
+        state, word = "NO_CLAIM", ALONE.upper()
     text = Text(word, style=f"bold {ink.GOOD}" if state in FIRM else f"bold {ink.WARN}")
     if verdict.get("depth") is not None:
         text.append(f" {verdict['depth']}")
@@ -71,7 +86,7 @@ def _table(result: Mapping[str, Any], regret: Mapping[str, Any], names: list[str
     for name in names:
         head.append(f"{ink.cut(ink.safe(name), column):>{column}} ", style=inks[name])
     out = [head.append(f"{'worst':>7}", style="dim")]
-    firm = (result.get("verdict") or {}).get("state") in FIRM
+    firm = (result.get("verdict") or {}).get("state") in FIRM and not lone(result)
     for depth, row in sorted(regret.items(), key=lambda kv: int(kv[0])):
         line = Text(f"{depth:>5} ")
         for name in names:

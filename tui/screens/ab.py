@@ -14,7 +14,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from probes import engines
 from probes.measure.ab import Arm, Design, design
@@ -26,6 +26,7 @@ from tui.messages import Asked, Cancel, Compare, Pause
 from tui.panels import _ab
 from tui.widgets import ink, lines
 from tui.widgets.choice import Chosen
+from tui.widgets.keyline import Keys, of_bindings
 from tui.widgets.lines import Line, title
 from tui.widgets.prompt import Prompt
 
@@ -75,7 +76,7 @@ class Ab(Screen[None]):
             yield Static(id="told")
         yield Line("notice")
         yield Prompt(id="prompt")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys(of_bindings(self.BINDINGS, pinned="escape"))
 
     def on_mount(self) -> None:
         """The price of a plan may be in older runs, and those are files."""

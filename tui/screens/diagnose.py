@@ -10,13 +10,14 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from probes.session import Frame
 from tui.feed import Feed
 from tui.messages import Asked, Cancel, Diagnose, Pause
 from tui.panels import _diagnosis
 from tui.widgets import ink, lines
+from tui.widgets.keyline import Keys, of_bindings
 from tui.widgets.lines import Line, title
 
 
@@ -54,7 +55,7 @@ class Diagnosis(Screen[None]):
         with VerticalScroll(id="page", can_focus=False):
             yield Static(id="told")
         yield Line("notice")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys(of_bindings(self.BINDINGS, pinned="escape"))
 
     def on_mount(self) -> None:
         """What it would do."""

@@ -9,25 +9,32 @@ from typing import TYPE_CHECKING
 from textual.binding import Binding
 
 from tui.messages import Apply, Cancel, Diagnose, Pause, Probe, Quit, StopServer, Sweep
+from tui.panels._cells import kind
+from tui.screens.leave import UP, Leave
+from tui.widgets.keyline import Hint
 
 if TYPE_CHECKING:
     from tui.screens.live import Live
 
-UP = frozenset({"starting", "loading", "ready", "draining"})
 ATTACHED = "attached: this server is someone else's and is never restarted or stopped; p probes it"
+CLOSING = "closing"
+"""What is being done once a person has left."""
 PAST = "a run of the past: nothing can be started here"
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key, what it is called, what it does. `shown`: on the footer; `sign`: how the footer writes the key."""
+    """A key, what it is called, what it does. `sign`: how the bottom row writes the key.
+
+    `rank`: None is not on the bottom row; the higher, the sooner it gives way there, and 0 never does.
+    """
 
     keys: str
     name: str
     label: str
     help: str
     do: Callable[[Live], None]
-    shown: bool = False
+    rank: int | None = None
     sign: str = ""
 
     def binding(self) -> Binding:
@@ -36,7 +43,7 @@ class Key:
             self.keys,
             f"do('{self.name}')",
             self.label,
-            show=self.shown,
+            show=False,
             key_display=self.sign or None,
             tooltip=self.help,
         )
@@ -129,13 +136,14 @@ def stop(screen: Live) -> None:
 
 
 def leave(screen: Live) -> None:
-    """Quit; asks first when a server runs."""
-    if screen.past or screen.state not in UP or (screen.frame.run is not None and screen.frame.run.attached):
+    """Quit; asks first when that would end a server or a measurement."""
+    attached = screen.frame.run is not None and screen.frame.run.attached
+    if screen.doing == CLOSING:
+        return
+    if screen.past or not (screen.doing or (screen.state in UP and not attached)):
         screen.ask(Quit())
     else:
-        from tui.screens.leave import Leave
-
-        screen.app.push_screen(Leave(screen.frame), lambda choice: void(choice and screen.ask(choice)))
+        screen.app.push_screen(Leave(screen.frame, screen.doing), lambda choice: void(choice and screen.ask(choice)))
 
 
 def log(screen: Live) -> None:
@@ -176,12 +184,21 @@ def jump(screen: Live, line: int) -> None:
         screen.say(f"line {line} is no longer on the screen; it is in {screen.path or 'the run'}/server.log")
 
 
+def plan_of(screen: Live) -> str | None:
+    """What kind of run this is, where it is no sweep."""
+    return kind(screen.frame.result or {})
+
+
 def compare(screen: Live) -> None:
     """The A/B screen."""
+    from tui.panels import _ab
     from tui.screens.ab import Ab
+    from tui.screens.page import Page
 
     chosen = screen.dial.chosen
-    if chosen is None or screen.past:
+    if screen.past and plan_of(screen) == "ab":
+        screen.app.push_screen(Page("A/B", screen.frame, lambda width: _ab.measured(None, screen.frame, width)))
+    elif chosen is None or screen.past:
         screen.say(PAST)
     elif screen.frame.run is not None and screen.frame.run.attached:
         screen.say("an A/B restarts a server for each block, so it needs one of its own: draftdial PRESET")
@@ -191,9 +208,15 @@ def compare(screen: Live) -> None:
 
 def diagnose(screen: Live) -> None:
     """The diagnosis."""
+    from tui.panels import _diagnosis
     from tui.screens.diagnose import Diagnosis
+    from tui.screens.page import Page
 
     chosen = screen.dial.chosen
+    if screen.past and plan_of(screen) == "ceiling":
+        page = Page("diagnosis", screen.frame, lambda width: _diagnosis.measured(screen.frame, width, ended=True))
+        screen.app.push_screen(page)
+        return
     if chosen is None or screen.past:
         screen.say(PAST)
         return
@@ -226,36 +249,64 @@ def runs(screen: Live) -> None:
         screen.app.push_screen(Runs(), lambda intent: void(intent and screen.ask(intent)))
 
 
+BUSY = 1
+"""The rank of keys that are on the bottom row only while something runs."""
 KEYS: tuple[Key, ...] = (
-    Key("left", "less", "dial", "One step down on the dial or the knob: marks a change, starts nothing", step(-1), True,
+    Key("left", "less", "dial", "One step down on the dial or the knob: marks a change, starts nothing", step(-1), 2,
         "←→"),
     Key("right", "more", "dial up", "One step up", step(1)),
     Key("up", "above", "knob above", "To the knob above", knob(-1)),
     Key("down", "below", "knob below", "To the knob below; a digit or = types a value for it", knob(1)),
-    Key("enter", "apply", "apply", "Start, or restart, with what is marked", apply, True, "⏎"),
-    Key("p", "probe", "probe", "Send the workload once at this depth", probe, True),
+    Key("enter", "apply", "apply", "Start, or restart, with what is marked", apply, 1, "⏎"),
+    Key("p", "probe", "probe", "Send the workload once at this depth", probe, 4),
     Key("s", "sweep", "sweep", "Measure every depth; again: what is missing, or another block with new prompts",
-        lambda screen: void(screen.ask(Sweep())), True),
-    Key("a", "ab", "A/B", "Compare two settings that differ in one thing, and say which is faster", compare, True),
+        lambda screen: void(screen.ask(Sweep())), 3),
+    Key("a", "ab", "A/B", "Compare two settings that differ in one thing, and say which is faster", compare, 6),
     Key("d", "diagnose", "diagnose", "Provoke the queue, and separate what holds requests back from its rivals",
-        diagnose, True),
-    Key("x", "cancel", "end it", "End the plan or the probe that runs; what was measured is kept", cancel),
-    Key("space", "pause", "pause", "Hold the plan before its next point, or let it go on", pause),
-    Key("S", "stop", "stop", "Stop the server", stop, True),
+        diagnose, 8),
+    Key("x", "cancel", "end it", "End the plan or the probe that runs; what was measured is kept", cancel,
+        BUSY),
+    Key("space", "pause", "pause", "Hold the plan before its next point, or let it go on", pause, BUSY),
+    Key("S", "stop", "stop", "Stop the server", stop, 9),
     Key("u", "undo", "last good setting", "Restart with the last setting that started", undo),
-    Key("y", "why", "why", "What the verdict and the ceiling rest on, and all numbers", why, True),
-    Key("l", "log", "log", "To the log: arrows and pages scroll, escape comes back", log, True),
-    Key("slash", "search", "search", "Search the log; n and N go to other hits", search, False, "/"),
+    Key("y", "why", "why", "What the verdict and the ceiling rest on, and all numbers", why, 5),
+    Key("l", "log", "log", "To the log: arrows and pages scroll, escape comes back", log, 10),
+    Key("slash", "search", "search", "Search the log; n and N go to other hits", search, None, "/"),
     Key("f", "follow", "follow", "Follow the log's end, or hold it", follow),
     Key("w", "wrap", "wrap", "Long lines of the log on several rows, or cut",
         lambda screen: screen.log_view.toggle_wrap()),
-    Key("t", "next", "panel", "The next panel; tab does the same", lambda screen: screen.turn(1), True),
+    Key("t", "next", "panel", "The next panel; tab does the same", lambda screen: screen.turn(1), 7),
     Key("T", "back", "panel before", "The panel before", lambda screen: screen.turn(-1)),
     Key("z", "zoom", "zoom", "The open panel on the whole screen, and back", lambda screen: screen.zoom()),
     Key("e", "files", "files", "Where this run's files are", files),
-    Key("r", "runs", "runs", "Runs of the store: look at one again", runs, True),
-    Key("question_mark", "usage", "help", "All keys", usage, True, "?"),
-    Key("q", "quit", "quit", "Leave; asks when a server runs", leave, True),
+    Key("r", "runs", "runs", "Runs of the store: look at one again", runs, 11),
+    Key("question_mark", "usage", "help", "All keys", usage, 0, "?"),
+    Key("q", "quit", "quit", "Leave; asks when a server runs", leave, 0),
     Key("escape", "home", "back to the dial", "Back to the dial", lambda screen: screen.home()),
 )  # fmt: skip
 BY_NAME = {key.name: key for key in KEYS}
+
+
+def hints(screen: Live) -> tuple[Hint, ...]:
+    """The keys for the bottom row: those that do something now."""
+    running = screen.frame.progress is not None and not screen.frame.progress.finished
+    attached = screen.frame.run is not None and screen.frame.run.attached
+    absent = set() if screen.doing else {"cancel"}
+    absent |= set() if running else {"pause"}
+    absent |= {"apply", "probe", "sweep", "runs"} if screen.doing else set()
+    if screen.past:
+        absent |= ACTS - {PAGES.get(plan_of(screen) or "", "")}
+    elif attached:
+        absent |= {"less", "apply", "sweep", "ab", "stop"}
+    labels = {"pause": "go on"} if screen.paused else {}
+    return tuple(
+        Hint(key.keys, key.sign or key.keys, labels.get(key.name, key.label), key.rank)
+        for key in KEYS
+        if key.rank is not None and key.name not in absent
+    )
+
+
+PAGES = {"ab": "ab", "ceiling": "diagnose"}
+"""Which key shows the figures of a run that is no sweep."""
+ACTS = frozenset({"less", "apply", "probe", "sweep", "ab", "diagnose", "cancel", "pause", "stop"})
+"""What is refused on a run of the past."""

@@ -12,16 +12,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
-from textual.widgets import Footer
 
 from probes.recipe import Recipe
 from probes.session import Frame
 from tui import panels
 from tui.messages import Apply, Asked, Cancel, Intent, OpenRun, Pause, Quit, StopServer, Sweep
 from tui.screens import layout
-from tui.screens.keys import ATTACHED, BY_NAME, KEYS, PAST
+from tui.screens.keys import ATTACHED, BY_NAME, KEYS, PAST, hints
 from tui.widgets import lines
 from tui.widgets.dial import Dial
+from tui.widgets.keyline import Keys
 from tui.widgets.lines import Line
 from tui.widgets.log import Log
 from tui.widgets.prompt import Answer, Prompt
@@ -71,7 +71,7 @@ class Live(Screen[None]):
         yield Line("plan")
         yield Line("notice")
         yield Prompt(id="prompt")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys(hints(self))
 
     def on_mount(self) -> None:
         """The dial has the focus."""
@@ -121,6 +121,7 @@ class Live(Screen[None]):
             line = self.query_one(f"#{name}", Line)
             line.display = wide or name == "notice"
             line.put(text or Text())
+        self.query_one(Keys).put(hints(self))
 
     def say(self, text: str) -> None:
         """One line to the person, about a key just pressed; it stays until the next key."""
@@ -166,8 +167,7 @@ class Live(Screen[None]):
                 widget.styles.offset = (area.x, area.y)
                 widget.styles.width, widget.styles.height = area.width, area.height
                 widget.set_class(area.height < 3 or area.width < 8, "bare")
-        titles = [p.title for p in layout.tabbed(self._panels)]
-        bar.put(lines.tabs(titles, self.chosen, size.width))
+        bar.put(lines.tabs({p.name: p.title for p in layout.tabbed(self._panels)}, self.chosen, size.width))
         self.tick()
 
     def open_panel(self, name: str) -> None:
@@ -175,6 +175,11 @@ class Live(Screen[None]):
         if name in {p.name for p in layout.tabbed(self._panels)}:
             self.chosen = name
         self.place()
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a tab opens it."""
+        if name := event.style.meta.get("panel"):
+            self.open_panel(str(name))
 
     def turn(self, by: int) -> None:
         """The next tab on a small screen; on a large one the focus goes from the dial to the log and back."""

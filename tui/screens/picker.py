@@ -9,11 +9,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import Screen
-from textual.widgets import Footer, OptionList
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from tui.messages import Asked, Open, Quit
 from tui.widgets import ink
+from tui.widgets.keyline import Keys, of_bindings
 from tui.widgets.lines import Line
 
 Row = tuple[str, str, str | None]
@@ -41,7 +42,7 @@ class Picker(Screen[None]):
             box.border_title = "Presets"
             yield OptionList(*[self._option(row) for row in self._rows], markup=False)
         yield Line("notice")
-        yield Footer(compact=True, show_command_palette=False)
+        yield Keys(of_bindings(self.BINDINGS, pinned="q"))
 
     @staticmethod
     def _option(row: Row) -> Option:

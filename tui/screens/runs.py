@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from probes import store
 from tui.messages import OpenRun
-from tui.panels._cells import spoken
+from tui.panels._cells import conclusion
 from tui.widgets import ink
 
 MOST = 200
@@ -39,8 +39,7 @@ class Runs(ModalScreen[OpenRun | None]):
         out = []
         for run in found:
             result = run.result() or {}
-            verdict = result.get("verdict") or {}
-            told = " · ".join(spoken(verdict)) if verdict else "no judgment"
+            told = conclusion(result)
             text = Text(f"{ink.pad(run.name, 16)} {ink.pad(ink.safe(result.get('engine') or ''), 9)} {told}")
             out.append(Option(text, id=run.name))
         return out

@@ -26,7 +26,7 @@ class Usage(ModalScreen[None]):
         text = Text("Keys\n\n", style="bold")
         for key in KEYS:
             signs = " or ".join(SIGNS.get(k, k) for k in key.keys.split(","))
-            text.append(f"{signs:>14}  ", style="bold not bold" if not key.shown else "bold")
+            text.append(f"{signs:>14}  ", style="bold not bold" if key.rank is None else "bold")
             text.append(f"{key.help}\n", style="not bold")
         text.append("\n       ^p or :  every action by name\n", style="not bold")
         text.append(

@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from probes.session import Frame
-from tui.panels._cells import SETTLED, cells, mean, spoken
+from tui.panels._cells import OTHERS, SETTLED, cells, conclusion, kind, mean
 from tui.widgets import ink
 from tui.widgets.ceiling import verdict
 
@@ -55,11 +55,12 @@ class Why(ModalScreen[int | None]):
     def _numbers(self) -> list[Text]:
         """Verdict, flags and every cell."""
         result = self._frame.result or {}
-        found = result.get("verdict") or {}
         out = [Text("Verdict", style="bold")]
-        if not found:
+        if not result:
             return [*out, Text("nothing measured yet", style="dim")]
-        out.append(Text(" · ".join(spoken(found))))
+        out.append(Text(conclusion(result)))
+        if other := OTHERS.get(kind(result) or ""):
+            return [*out, Text(other, style="dim")]
         for name in result.get("flags") or []:
             details = (result.get("flag_details") or {}).get(name) or [""]
             out += [Text(f"! {name}: {ink.safe(said)}", style=ink.WARN) for said in details[:FLAGS]]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from rich.style import Style
 from rich.text import Text
+from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
@@ -72,11 +74,13 @@ class Dial(Widget, can_focus=True):
         for value in chosen.recipe.dial.values:
             dot = "•" if value == running else ""
             wanted = value == chosen.wanted.depth
-            parts.append(
+            part = (
                 Text(f"▸{value}{dot}◂", style=ink.HOT)
                 if wanted
                 else Text(f"{value}{dot}", style=ink.GOOD if dot else "")
             )
+            part.stylize(Style(meta={"depth": value}))
+            parts.append(part)
         at = (
             chosen.recipe.dial.values.index(chosen.wanted.depth)
             if chosen.wanted.depth in chosen.recipe.dial.values
@@ -98,7 +102,38 @@ class Dial(Widget, can_focus=True):
         if here:
             text.append(f"  {legal(knob)}", style="dim")
         text.truncate(width, overflow="ellipsis")
+        text.stylize(Style(meta={"row": index + 1}))
         return text
+
+    def on_click(self, event: events.Click) -> None:
+        """A click on a depth marks it; on a knob, goes there; on the knob under the cursor, the next of few values."""
+        if self.chosen is None:
+            return
+        event.stop()
+        self.focus()
+        meta = event.style.meta
+        if "depth" in meta:
+            self.chosen.row = 0
+            self.touched(self.chosen.type(str(meta["depth"])))
+        elif "row" in meta:
+            here = self.chosen.row == meta["row"]
+            self.chosen.row = int(meta["row"])
+            few = self.chosen.knob is not None and self.chosen.knob.type in {"bool", "choice"}
+            self.touched(self.chosen.step(1) if here and few else None)
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """To the knob below."""
+        self._scroll(event, 1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """To the knob above."""
+        self._scroll(event, -1)
+
+    def _scroll(self, event: events.MouseEvent, by: int) -> None:
+        event.stop()
+        if self.chosen is not None:
+            self.chosen.move(by)
+            self.touched()
 
     def _notes(self, chosen: Chosen) -> list[Text]:
         """The rule just broken, else what a start would do or how it goes."""
@@ -110,7 +145,11 @@ class Dial(Widget, can_focus=True):
         boot = self._frame.boots[max(self._frame.boots)] if self._frame.boots else None
         cost = f", {ink.span(boot)} at the last boot" if boot is not None else ""
         if server is not None and server.state == "failed":
-            back = "" if chosen.good is None else f"u goes back to {chosen.good.depth}"
+            back = (
+                "enter tries again"
+                if chosen.good is None
+                else f"enter tries again · u goes back to {chosen.good.depth}"
+            )
             end = (
                 f" ({server.signal or f'exit {server.exit_code}'})"
                 if server.signal or server.exit_code is not None
@@ -124,7 +163,7 @@ class Dial(Widget, can_focus=True):
             ]
             if server.hint:
                 out.append(Text(f"→ {ink.safe(server.hint)}"))
-            return [*out, Text(back, style="bold")] if back else out
+            return [*out, Text(back, style="bold")]
         changes = chosen.changes()
         if server is None or server.state == "stopped":
             return [Text(f"enter starts depth {chosen.wanted.depth}{cost}", style=ink.HOT)]

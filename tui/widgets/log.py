@@ -9,6 +9,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -158,7 +159,7 @@ class Log(Widget, can_focus=True):
         label = f"{self._title} · line {self._last()} of {self.total}{found}{held}{f' · {note}' if note else ''}"
         if self._labelled != label:
             self._labelled = label
-            self.border_title = label.replace("[", r"\[")
+            self.border_title = Content(label)
 
     def _arrange(self) -> None:
         """The rows in sight, from the last one upwards; nothing else is looked at."""
