@@ -62,6 +62,8 @@ class Lab:
         self._go = asyncio.Event()
         self._go.set()
         self._cancelled = False
+        self._leave = False
+        """Whether the server is to stay when the run is let go: then the end of a plan does not stop it either."""
         self._busy = asyncio.Lock()
         self._judge: asyncio.Task[None] | None = None
 
@@ -98,6 +100,7 @@ class Lab:
 
     async def close(self, *, leave: bool = False) -> None:
         """End the plan, the load and the server (with `leave`, the server stays), and let the run go."""
+        self._leave = leave
         await self.cancel()
         if self._judge:
             self._judge.cancel()
@@ -162,7 +165,8 @@ class Lab:
                 except StopIteration:
                     step = None
             plan.close()
-            await self.bench.stop()
+            if not self._leave:
+                await self.bench.stop()
             self.wall_s += time.monotonic() - began
             total = len(outcomes) if judged else total
             end = "stopped: what was measured is kept" if self._cancelled else "done"
