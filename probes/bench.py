@@ -39,9 +39,10 @@ from probes.events import (
 )
 from probes.launch import launch
 from probes.load.process import LoadProcess
+from probes.masking import mask
 from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
-from probes.server import Server, Start, ask, mask, pick_port
+from probes.server import Server, Start, ask, exposed, pick_port
 from probes.store import Run
 from probes.tail import Tail
 
@@ -105,6 +106,8 @@ class Bench:
         """Begin to watch."""
         for note in await self.memory.open({**os.environ, **self.recipe.env}):
             self.notice("warning", note)
+        if not self.attached and (reached := exposed(self.recipe)):
+            self.notice("warning", reached)
         works: tuple[Coroutine[Any, Any, None], ...] = (self._follow(), self._ask_metrics())
         self._tasks = [asyncio.create_task(work) for work in works]
         if self.attached:

@@ -15,6 +15,7 @@ from typing import Any
 from probes import fingerprint, models
 from probes.bench import Bench
 from probes.events import ServerChanged
+from probes.masking import masked
 from probes.recipe import Recipe, Refused
 from probes.store import Run
 
@@ -51,7 +52,7 @@ class Description:
             return
         self._starts[str(event.restart)] = {
             "depth": event.depth,
-            "settings": fingerprint.masked(self._bench.settings),
+            "settings": masked(self._bench.settings),
             "argv": list(event.argv),
         }
         self._soon(self._write())
@@ -105,8 +106,9 @@ def harmless(recipe: Recipe) -> Recipe:
     """The recipe without the secrets that its flags may hold."""
     return dataclasses.replace(
         recipe,
-        flags=fingerprint.masked(recipe.flags),
-        dial=dataclasses.replace(recipe.dial, flags=fingerprint.masked(recipe.dial.flags)),
-        settings=fingerprint.masked(recipe.settings),
-        launcher_options=fingerprint.masked(recipe.launcher_options),
+        flags=masked(recipe.flags),
+        dial=dataclasses.replace(recipe.dial, flags=masked(recipe.dial.flags)),
+        settings=masked(recipe.settings),
+        launcher_options=masked(recipe.launcher_options),
+        workload=dataclasses.replace(recipe.workload, extra=masked(recipe.workload.extra)),
     )

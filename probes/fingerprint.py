@@ -15,9 +15,9 @@ from typing import Any
 
 from probes import __version__, engines, machine, models, store
 from probes.load import prompts
+from probes.masking import masked
 from probes.measure.sweep import SEED
 from probes.recipe import SIMULATOR, Recipe, Refused
-from probes.server import mask
 
 WHOLE = 256 << 20
 """Bytes up to which a file is hashed as a whole; of larger ones the ends, with size and time of change."""
@@ -91,7 +91,7 @@ def gather(recipe: Recipe, settings: Mapping[str, Any], hardware: Mapping[str, A
         "files": {k: artifact(v, local=local) for k, v in sorted(others.items()) if _names_a_file(v)},
         "kv_type": kv_type(recipe, settings),
         "prompts": prompts_used(recipe),
-        "sampling": {"temperature": work.temperature, "max_tokens": work.max_tokens, "extra": dict(work.extra)},
+        "sampling": {"temperature": work.temperature, "max_tokens": work.max_tokens, "extra": masked(work.extra)},
         "concurrency": work.concurrency,
         "seed": SEED,
         **hardware,
@@ -113,21 +113,6 @@ def _binary(recipe: Recipe) -> dict[str, Any]:
         how = {k: v for k, v in recipe.simulation.items() if k != "speed"}
         return {"name": SIMULATOR, "version": __version__, "simulation": how}
     return program(recipe.binary) if recipe.launcher is None and recipe.binary else {"name": recipe.binary or None}
-
-
-def masked(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Flags, settings or options with secrets as `***`, as they may be stored."""
-    shown: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, list):
-            shown[name] = ["***"] * len(value) if _secret(name) else list(mask([str(v) for v in value]))
-        else:
-            shown[name] = "***" if _secret(name) and isinstance(value, str) else value
-    return shown
-
-
-def _secret(name: str) -> bool:
-    return mask([f"--{name.lstrip('-')}=x"])[0].endswith("=***")
 
 
 def hardware(devices: Iterable[Any], drivers: Mapping[str, str | None]) -> dict[str, Any]:

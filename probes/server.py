@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
-import re
 import shlex
 import signal
 import socket
@@ -25,14 +25,12 @@ import psutil
 
 from probes.events import ServerChanged, State
 from probes.link import Link
-from probes.recipe import Limits, Refused
+from probes.masking import mask
+from probes.recipe import Limits, Recipe, Refused
 
 FIRST_LINES, LAST_LINES = 300, 300
 """Lines of a start that are kept to explain a failure: the reason is often the first line, the usage text the last."""
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
-SECRET_OPTION = re.compile(r"(?i)^-.*(?:api[-_]?key|token(?!s|iz)|secret|password)")
-ASSIGNED_SECRET = re.compile(r"(?i)\b(\w*(?:api_?key|token(?!s|iz)|secret|password)\w*)=.+")
-"""A variable given on a launcher's command line, as in `--env HF_TOKEN=…`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,35 +79,26 @@ class Lines:
         return self.first + list(self.last)[overlap:]
 
 
-def mask(argv: Sequence[str]) -> tuple[str, ...]:
-    """An argv to show or store: values of options that hold secrets are masked."""
-    shown: list[str] = []
-    hide = False
-    for word in argv:
-        name, equals, _ = word.partition("=")
-        secret = SECRET_OPTION.match(name) is not None
-        plain = ASSIGNED_SECRET.sub(r"\1=***", word)
-        shown.append("***" if hide and not word.startswith("-") else f"{name}=***" if secret and equals else plain)
-        hide = secret and not equals
-    return tuple(shown)
-
-
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port that nothing listens on now."""
-    with socket.create_server((host, 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        return int(probe.getsockname()[1])
+    """A port that nothing listens on now. Raises `Refused` when this machine has no such address."""
+    try:
+        with socket.create_server((host, 0), family=_family(host)) as probe:
+            return int(probe.getsockname()[1])
+    except OSError as problem:
+        raise _no_address(host, problem) from problem
 
 
 def port_owner(host: str, port: int) -> str | None:
-    """Who holds a port, in words; None when it is free."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
+    """Who holds a port, in words; None when it is free. Raises `Refused` when this machine has no such address."""
+    with socket.socket(_family(host)) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
+        except PermissionError:
+            return "the system (ports below 1024 need root)"
         except OSError as problem:
-            if isinstance(problem, PermissionError):
-                return "the system (ports below 1024 need root)"
+            if problem.errno != errno.EADDRINUSE:
+                raise _no_address(host, problem) from problem
         else:
             return None
     with contextlib.suppress(psutil.Error, OSError):
@@ -117,6 +106,24 @@ def port_owner(host: str, port: int) -> str | None:
             if found.laddr and found.laddr.port == port and found.status == psutil.CONN_LISTEN and found.pid:
                 return f"{psutil.Process(found.pid).name()} (pid {found.pid})"
     return "another process"
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _no_address(host: str, problem: OSError) -> Refused:
+    why = (problem.strerror or str(problem)).partition(" (while")[0]
+    return Refused(f"host {host}: this machine can't listen there ({why}); 127.0.0.1 always works")
+
+
+def exposed(recipe: Recipe) -> str | None:
+    """Who else reaches a server of this preset, in one sentence; None when only this machine does."""
+    network = str(recipe.launcher_options.get("args", ""))  # a container on a network of its own must listen to all
+    if "--net" in network or recipe.host in {"127.0.0.1", "localhost", "::1"} or recipe.host.startswith("127."):
+        return None
+    where = "any address of this machine" if recipe.host in {"0.0.0.0", "::"} else recipe.host
+    return f"host {recipe.host}: whoever reaches {where} can use this server; 127.0.0.1 keeps it to this machine"
 
 
 Explain = Callable[[Sequence[str], int | None], tuple[str | None, str | None]]
@@ -206,6 +213,7 @@ class Server:
                     await asyncio.wait_for(self._told.wait(), pause)
                 self._told.clear()
                 pause = min(pause * 1.3, 0.25)
+        last = self.progress  # of its start: what it says when it is ended explains nothing
         await self._end()
         self._say(
             "failed",
@@ -213,7 +221,6 @@ class Server:
             hint="raise limits.boot_s in the preset if this engine needs longer",
         )
         return False
-        last = self.progress  # of its start: what it says when it is ended explains nothing
 
     def _hear(self, fact: dict[str, Any]) -> None:
         """What the guard tells."""

@@ -12,7 +12,7 @@ import pytest
 
 from probes.events import ServerChanged
 from probes.recipe import Limits, Refused
-from probes.server import Server, Start, ask, free_port, mask, pick_port, port_owner
+from probes.server import Server, Start, ask, free_port, pick_port, port_owner
 
 FAKE = Path(__file__).parent / "fakes" / "server.py"
 Told = list[ServerChanged]
@@ -184,16 +184,3 @@ def test_a_crash_while_ready_is_told_with_its_signal(tmp_path: Path) -> None:
     failed = next(e for e in told if e.state == "failed")
     assert failed.signal == "SIGKILL"
     assert failed.exit_code == -9
-
-
-@pytest.mark.parametrize(
-    ("argv", "shown"),
-    [
-        (["s", "--api-key", "k", "-c", "1"], ("s", "--api-key", "***", "-c", "1")),
-        (["s", "--api-key=k"], ("s", "--api-key=***")),
-        (["s", "--hf-token", "k"], ("s", "--hf-token", "***")),
-        (["s", "--max-tokens", "5"], ("s", "--max-tokens", "5")),
-    ],
-)
-def test_secrets_are_masked(argv: list[str], shown: tuple[str, ...]) -> None:
-    assert mask(argv) == shown
