@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import platform
 import re
+import select
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +32,10 @@ ENGINES: Mapping[str, tuple[str, str]] = {
 
 PACKAGES: Mapping[str, str] = {"vllm": "vllm", "sglang": "sglang"}
 """Programs whose `--version` takes seconds, with the package whose metadata says it at once."""
+
+TOLD_MOST = 1 << 16
+VERSION_MOST = 200
+"""Bytes of a `--version` that are read, and letters of its line that are kept."""
 
 
 def glibc() -> tuple[int, int] | None:
@@ -97,22 +105,44 @@ def version(path: str, limit_s: float = 5.0) -> str | None:
     if package is not None:
         return installed_version(path, package)
     try:
-        done = subprocess.run(
+        asked = subprocess.Popen(
             [path, "--version"],
             stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=limit_s,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except OSError:
         return None
-    return said((done.stdout + done.stderr).decode("utf-8", "replace").splitlines()) if done.returncode == 0 else None
+    with asked:
+        end = time.monotonic() + limit_s
+        try:
+            text = _first(asked.stdout.fileno() if asked.stdout else -1, end)
+            code = asked.wait(max(0.0, end - time.monotonic()) if len(text) < TOLD_MOST else 0.0)
+        except subprocess.TimeoutExpired:
+            code = -1
+        finally:  # a program that serves instead, or left something running, has its whole group ended
+            with contextlib.suppress(OSError):
+                os.killpg(asked.pid, signal.SIGKILL)
+    return said(text.decode("utf-8", "replace").splitlines()) if code == 0 else None
+
+
+def _first(pipe: int, end: float) -> bytes:
+    """What a program says until it ends, until the time has come, or until it has said more than any version."""
+    text = b""
+    while len(text) < TOLD_MOST and select.select([pipe], [], [], max(0.0, end - time.monotonic()))[0]:
+        part = os.read(pipe, TOLD_MOST)
+        if not part:
+            break
+        text += part
+    return text
 
 
 def said(lines: Sequence[str]) -> str | None:
     """The line of a `--version` that names the version: one with the word, else the first with a number."""
     numbered = [line.strip() for line in lines if any(c.isdigit() for c in line)]
-    return next((line for line in numbered if "version" in line.lower()), numbered[0] if numbered else None)
+    named = next((line for line in numbered if "version" in line.lower()), numbered[0] if numbered else None)
+    return named[:VERSION_MOST] if named else None
 
 
 def installed_version(path: str, package: str) -> str | None:

@@ -24,6 +24,8 @@ Q4_0_FILE_TYPE = 2
 """`general.file_type` of a mostly-Q4_0 file, in llama.cpp's numbering."""
 
 FILES = (".gguf", ".ninfer", ".safetensors")
+PATHS = ("/", "./", "../", "~")
+"""How a model's name begins that can't be one of a hub."""
 Progress = Callable[[float], None]
 
 
@@ -51,8 +53,11 @@ def binary(name: str) -> str:
         return sys.executable
     if "/" in name:
         path = os.path.expanduser(name)  # noqa: PTH111  (keeps './' as written)
-        if not os.access(path, os.X_OK) or Path(path).is_dir():
-            raise Refused(f"binary {name}: no such program")
+        if not os.path.isfile(path):  # noqa: PTH113  (as above)
+            what = "a folder, not a program" if os.path.isdir(path) else "no such program"  # noqa: PTH112
+            raise Refused(f"binary {name}: {what}; give the path of the program that serves")
+        if not os.access(path, os.X_OK):
+            raise Refused(f"binary {name}: may not be executed; chmod +x it, if it is the program that serves")
         return path
     beside = os.pathsep.join((os.environ.get("PATH", os.defpath), str(Path(sys.executable).parent)))
     found = shutil.which(name, path=beside)
@@ -99,7 +104,8 @@ def missing(recipe: Recipe) -> list[str]:
     found: list[str] = []
     for text in sorted(_texts(recipe)) if recipe.binary != SIMULATOR else ():
         path = os.path.expanduser(text)  # noqa: PTH111  (as above)
-        if text.endswith(FILES) and "://" not in text and not os.path.exists(path):  # noqa: PTH110
+        a_file = text.endswith(FILES) or (text == recipe.model and text.startswith(PATHS))
+        if a_file and "://" not in text and not os.path.exists(path):  # noqa: PTH110
             found.append(f"{text}: no such file; put the right path into {recipe.path or 'the preset'}")
     return found
 

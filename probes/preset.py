@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields, replace
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from probes import engines, launch
-from probes.events import CATEGORIES
-from probes.recipe import SIMULATOR, Dial, Knob, Limits, Recipe, Refused, Workload
-from probes.yamlnode import Node, nearest
+from probes import engines, launch, presetkeys
+from probes.masking import secret_name
+from probes.recipe import Dial, Knob, Recipe, Refused
+from probes.yamlnode import Node, brief, nearest, sound
 
 DEPTHS_MAX = 64
+DEEPEST = 1024
+BYTES_MOST = 1 << 18
+"""A preset is a page of text; whatever is larger was named by mistake."""
+KNOB_NAME = re.compile(r"[A-Za-z_][\w-]*")
+DEPTH = ("depth", "draft-depth")
+"""How `--set` calls the dial, so that no knob may be called so."""
 KNOB_TYPES = ("int", "float", "bool", "choice", "text")
 CHANGES = ("speed", "memory", "numerics", "policy", "placement", "logging")
 LAUNCHERS = ("docker", "podman", "ssh", "srun")
@@ -36,9 +43,9 @@ def folders() -> list[Path]:
 def find(name: str) -> Path:
     """The file of a preset given by name or path; raises `Refused` naming the nearest one."""
     if "/" in name or name.endswith((".yaml", ".yml")):
-        path = Path(name).expanduser()
-        if not path.is_file():
-            raise Refused(f"{name}: no such preset file")
+        path = Path(os.path.expanduser(name))  # noqa: PTH111  (leaves a user that there is not as it stands)
+        if not os.path.isfile(path):  # noqa: PTH113  (says no to a name that no file can have)
+            raise Refused(f"{name}: {'a folder, not a' if os.path.isdir(path) else 'no such'} preset file")  # noqa: PTH112
         return path
     there = listing()
     if name in there:
@@ -59,9 +66,17 @@ def load(name: str) -> Recipe:
     """The recipe of a preset given by name or path. Raises `Refused` with one line."""
     path = find(name)
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise Refused(f"{path}: cannot be read: {problem}") from problem
+        with path.open("rb") as file:
+            data = file.read(BYTES_MOST + 1)
+    except OSError as problem:
+        raise Refused(f"{path}: cannot be read: {problem.strerror or problem}") from problem
+    if len(data) > BYTES_MOST:
+        raise Refused(f"{path}: too large for a preset, which has at most {BYTES_MOST >> 10} KiB")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise Refused(f"{path}:{line}: not UTF-8 text (byte 0x{data[problem.start]:02x})") from problem
     return parse(text, str(path))
 
 
@@ -78,7 +93,9 @@ def parse(text: str, where: str) -> Recipe:
         raise Refused(f"{where}: nested too deep") from problem
     if not isinstance(node, yaml.MappingNode):
         raise Refused(f"{where}:1: a preset is a mapping of keys such as engine, model and dial")
-    return _recipe(Node(where, node, ""))
+    top = Node(where, node, "")
+    sound(top)
+    return _recipe(top)
 
 
 TOP = (
@@ -102,66 +119,42 @@ def _recipe(top: Node) -> Recipe:
         path=top.where,
         engine=engine.name,
         binary=keys["binary"].text(),
-        model=keys["model"].text(),
+        model=presetkeys.model(keys["model"]),
         dial=_dial(keys["dial"], engine),
-        flags=_flags(keys.get("flags")),
-        env=_env(keys.get("env")),
+        flags=presetkeys.flags(keys.get("flags")),
+        env=presetkeys.env(keys.get("env")),
         knobs=knobs,
         settings=settings,
-        host=keys["host"].text() if "host" in keys else "127.0.0.1",
-        port=_port(keys.get("port")),
-        workload=_workload(keys.get("workload")),
-        limits=_limits(keys.get("limits")),
+        host=presetkeys.host(keys.get("host")),
+        port=presetkeys.port(keys.get("port")),
+        workload=presetkeys.workload(keys.get("workload")),
+        limits=presetkeys.limits(keys.get("limits")),
         launcher=launcher,
-        launcher_options=keys["launcher_options"].plain() if "launcher_options" in keys else {},
-        simulated=_simulated(keys),
-        simulation=_simulation(keys.get("simulation")),
+        launcher_options=presetkeys.launcher_options(keys.get("launcher_options")),
+        simulated=presetkeys.simulated(keys),
+        simulation=presetkeys.simulation(keys.get("simulation")),
         **text,
     )
-    if recipe.launcher_options and not isinstance(recipe.launcher_options, dict):
-        raise keys["launcher_options"].refuse("must be a mapping")
-    launch.check(recipe)
+    try:
+        launch.check(recipe)
+    except Refused as problem:
+        at = keys.get("launcher_options") or keys["launcher"]
+        raise at.refuse(str(problem).removeprefix(f"{recipe.path}: ")) from problem
     return recipe
-
-
-def _flags(node: Node | None) -> dict[str, Any]:
-    """Fixed flags: option -> text, number, true, or a list of texts and numbers."""
-    if node is None:
-        return {}
-    found: dict[str, Any] = {}
-    for name, child in node.mapping().items():
-        if not name.startswith("-") or any(c.isspace() for c in name):
-            raise child.refuse(f"a flag starts with '-' as on the command line, not {name!r}")
-        value = child.plain()
-        many = value if isinstance(value, list) else [value]
-        if not all(isinstance(v, (str, int, float)) for v in many):
-            raise child.refuse(f"must be a text, a number, true, or a list of those, not {value!r}")
-        found[name] = value
-    return found
-
-
-def _env(node: Node | None) -> dict[str, str]:
-    if node is None:
-        return {}
-    return {name: str(child.plain()) for name, child in node.mapping().items()}
-
-
-def _port(node: Node | None) -> int | None:
-    if node is None or node.plain() == "auto":
-        return None
-    return node.integer(1, 65535)
 
 
 def _values(node: Node) -> tuple[int, ...]:
     """Depths as `0-8`, `[0, 2, 4]` or `0,2,4`: ascending, no repeats."""
     raw = node.plain()
+    listed = isinstance(raw, list) and all(isinstance(v, int) and not isinstance(v, bool) for v in raw)
     try:
-        found = depths(raw) if isinstance(raw, str) else tuple(raw)
-    except (TypeError, ValueError):
+        found = depths(raw) if isinstance(raw, str) else tuple(raw) if listed else ()
+    except ValueError:
         found = ()
-    whole = all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 1024 for v in found)
-    if not found or not whole or list(found) != sorted(set(found)) or len(found) > DEPTHS_MAX:
-        raise node.refuse(f"must be depths in rising order, as 0-8 or [0, 2, 4], not {raw!r}")
+    if not found or list(found) != sorted(set(found)) or not 0 <= found[0] <= found[-1] <= DEEPEST:
+        raise node.refuse(f"must be depths in rising order from 0 to {DEEPEST}, as 0-8 or [0, 2, 4], not {brief(raw)}")
+    if len(found) > DEPTHS_MAX:
+        raise node.refuse(f"must be at most {DEPTHS_MAX} depths, not {len(found)}; name those to be compared, as 0,2,4")
     return found
 
 
@@ -171,7 +164,7 @@ def depths(text: str) -> tuple[int, ...]:
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         first, last = int(low), int(high) if dash else int(low)
-        if not 0 <= first <= last <= 1024:
+        if not 0 <= first <= last <= DEEPEST:
             raise ValueError(text)
         found.extend(range(first, last + 1))
     return tuple(sorted(set(found)))
@@ -186,16 +179,16 @@ def _dial(node: Node, engine: engines.Engine) -> Dial:
     dial = Dial(
         kind=keys["kind"].text(),
         values=values,
-        start=keys["start"].integer(0, 1024) if "start" in keys else values[0],
+        start=keys["start"].integer(0, DEEPEST) if "start" in keys else values[0],
         label=keys["label"].text() if "label" in keys else "draft depth",
-        flags=_flags(keys.get("flags")),
+        flags=presetkeys.flags(keys.get("flags")),
     )
     if dial.start not in values:
         raise keys["start"].refuse(f"{dial.start} is not on the dial: {', '.join(map(str, values))}")
     try:
         legal = engine.dial_range(dial)
     except Refused as problem:
-        raise keys["kind"].refuse(str(problem)) from problem
+        raise keys["kind"].refuse(str(problem).removeprefix("dial: ")) from problem
     if legal and (bad := [v for v in values if v and not legal[0] <= v <= legal[1]]):
         low, high = legal
         raise keys["values"].refuse(
@@ -212,23 +205,41 @@ def _knobs(node: Node | None, known: Sequence[Knob]) -> tuple[tuple[Knob, ...], 
     for child in node.items() if node else []:
         if isinstance(child.node, yaml.ScalarNode):
             shown.append(by_name[child.choice(list(by_name))])
-            continue
-        keys = child.mapping(
-            ("name", "flag", "type", "choices", "low", "high", "changes", "rule", "also", "help", "start")
-        )
-        if "name" not in keys:
-            raise child.refuse("a knob needs a name")
-        name = keys["name"].text()
-        if name not in by_name and not {"flag", "type"} <= keys.keys():
-            raise keys["name"].refuse(f"no knob of this engine, so it needs flag and type; {nearest(name, by_name)}")
-        knob = by_name.get(name) or Knob(name, "", "text")
-        shown.append(replace(knob, **_knob_parts(keys)))
-        if "start" in keys:
-            value = keys["start"].plain()
-            if problem := illegal(shown[-1], value):
-                raise keys["start"].refuse(problem)
-            settings[name] = value
+        else:
+            shown.append(_own_knob(child, by_name))
+            keys = child.mapping()
+            if "start" in keys:
+                value = keys["start"].plain()
+                if problem := illegal(shown[-1], value):
+                    raise keys["start"].refuse(problem)
+                settings[shown[-1].name] = value
+        if sum(k.name == shown[-1].name for k in shown) > 1:
+            raise child.refuse(f"knob {shown[-1].name} is given twice")
     return tuple(shown), settings
+
+
+def _own_knob(child: Node, by_name: Mapping[str, Knob]) -> Knob:
+    """A knob that a preset changes or adds."""
+    keys = child.mapping(("name", "flag", "type", "choices", "low", "high", "changes", "rule", "also", "help", "start"))
+    if "name" not in keys:
+        raise child.refuse("a knob needs a name")
+    name = keys["name"].text()
+    if name not in by_name and not {"flag", "type"} <= keys.keys():
+        raise keys["name"].refuse(f"no knob of this engine, so it needs flag and type; {nearest(name, by_name)}")
+    if not KNOB_NAME.fullmatch(name) or name in DEPTH:
+        raise keys["name"].refuse(f"must be one word of letters, digits and _, and not {DEPTH[0]}, not {brief(name)}")
+    knob = replace(by_name.get(name) or Knob(name, "", "text"), **_knob_parts(keys))
+    if "flag" in keys:
+        presetkeys.option(keys["flag"], knob.flag)
+        if knob.flag in {"--host", "--port"}:
+            raise keys["flag"].refuse(f"{knob.flag} is set by `{knob.flag[2:]}:` of the preset")
+        if secret_name(knob.flag):
+            raise keys["flag"].refuse("holds a secret, which is no knob: set it in the environment that you start from")
+    if knob.type == "choice" and not (knob.choices and all(isinstance(c, str | int | float) for c in knob.choices)):
+        raise (keys.get("choices") or child).refuse("a choice needs choices, a list of texts or numbers")
+    if knob.low is not None and knob.high is not None and knob.low > knob.high:
+        raise (keys.get("low") or keys["high"]).refuse(f"low {knob.low:g} is above high {knob.high:g}")
+    return knob
 
 
 def _knob_parts(keys: Mapping[str, Node]) -> dict[str, Any]:
@@ -251,24 +262,73 @@ def illegal(knob: Knob, value: Any) -> str | None:
     """Why a value cannot be given to a knob, in one line with what is legal; None when it can."""
     rule = f" ({knob.rule})" if knob.rule else ""
     if knob.type == "bool":
-        return None if isinstance(value, bool) else f"{knob.name} must be true or false, not {value!r}{rule}"
+        return None if isinstance(value, bool) else f"{knob.name} must be true or false, not {brief(value)}{rule}"
     if knob.type == "choice":
         if value in knob.choices:
             return None
-        return f"{knob.name} {value!r} is none of {', '.join(map(str, knob.choices))}{rule}"
+        return f"{knob.name} {brief(value)} is none of {', '.join(map(str, knob.choices))}{rule}"
     if knob.type == "text":
         fits = isinstance(value, (str, int, float)) and not isinstance(value, bool) and "\x00" not in str(value)
-        return None if fits else f"{knob.name} must be a text, not {value!r}"
+        return None if fits else f"{knob.name} must be a text, not {brief(value)}"
     kind = (int,) if knob.type == "int" else (int, float)
     low = "" if knob.low is None else f" from {knob.low:g}"
     high = "" if knob.high is None else f" to {knob.high:g}"
     span = f"{'a whole number' if knob.type == 'int' else 'a number'}{low}{high}"
     if knob.choices and value in knob.choices:
         return None
-    fits = isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+    fits = isinstance(value, kind) and not isinstance(value, bool) and (isinstance(value, int) or math.isfinite(value))
     if not fits or (knob.low is not None and value < knob.low) or (knob.high is not None and value > knob.high):
-        return f"{knob.name} must be {span}, not {value!r}{rule}"
+        return f"{knob.name} must be {span}, not {brief(value)}{rule}"
     return None
+
+
+def accept(recipe: Recipe, depths: Iterable[int], chosen: Mapping[str, Any] | None = None) -> None:
+    """Ask the engine whether it takes every one of these depths, with `chosen` over the preset's own settings.
+
+    So that nothing is refused after an hour of measuring. Raises `Refused` with the place in the preset, or, where
+    only what was chosen is at fault, without one.
+    """
+    command = engines.engine(recipe.engine).command
+    taken = False
+    for depth in depths:
+        try:
+            command(recipe, {**recipe.settings, **(chosen or {})}, depth, recipe.port or 1)
+        except Refused as problem:
+            text = str(problem) + (f" (at depth {depth})" if taken and f"depth {depth}" not in str(problem) else "")
+            if chosen and _takes(recipe, depth):
+                raise Refused(text) from problem
+            raise Refused(f"{recipe.path}:{_line(recipe.path, text)}: {text}") from problem
+        taken = True
+
+
+def _takes(recipe: Recipe, depth: int) -> bool:
+    """Whether the engine takes the preset as it stands."""
+    try:
+        engines.engine(recipe.engine).command(recipe, recipe.settings, depth, recipe.port or 1)
+    except Refused:
+        return False
+    return True
+
+
+def _line(path: str, text: str) -> int:
+    """The line of a preset that a complaint of its engine is about: of the first option, knob or key named in it."""
+    try:
+        tree = yaml.compose(Path(path).read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        top = Node(path, tree or yaml.MappingNode("", []), "").mapping()
+        dial = top["dial"].mapping()
+        places = {**_keys(dial.get("flags")), **_keys(top.get("flags")), **_keys(top.get("env"))}
+        for item in top["knobs"].items() if "knobs" in top else ():
+            named = item if isinstance(item.node, yaml.ScalarNode) else item.mapping()["name"]
+            places[str(named.plain())] = named.line
+        places = {**{name: node.line for name, node in top.items()}, **places}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError, Refused, KeyError):
+        return 1
+    words = re.findall(r"--?[A-Za-z][\w.-]*|\w+", text)
+    return next((places[w] for w in words if w in places), 1)
+
+
+def _keys(node: Node | None) -> dict[str, int]:
+    return {name: child.line for name, child in node.mapping().items()} if node else {}
 
 
 def setting(recipe: Recipe, text: str) -> tuple[str, Any]:
@@ -276,11 +336,11 @@ def setting(recipe: Recipe, text: str) -> tuple[str, Any]:
     name, equals, raw = text.partition("=")
     known = {k.name: k for k in (*engines.engine(recipe.engine).knobs, *recipe.knobs)}
     if not equals:
-        raise Refused(f"--set {text}: write knob=value")
-    if name in {"depth", "draft-depth"}:
-        if not raw.isdigit() or int(raw) not in recipe.dial.values:
+        raise Refused(f"{brief(text)}: write knob=value")
+    if name in DEPTH:
+        if not re.fullmatch(r"[0-9]{1,9}", raw) or int(raw) not in recipe.dial.values:
             raise Refused(f"{name}={raw}: the dial has {', '.join(map(str, recipe.dial.values))}")
-        return "depth", int(raw)
+        return DEPTH[0], int(raw)
     if name not in known:
         raise Refused(f"no knob {name!r}; {nearest(name, known)}")
     value = typed(known[name], raw)
@@ -310,55 +370,3 @@ def typed(knob: Knob, raw: str) -> Any:
         if knob.type != "choice" or value in knob.choices:
             return value
     return raw
-
-
-def _workload(node: Node | None) -> Workload:
-    if node is None:
-        return Workload()
-    keys = node.mapping([f.name for f in fields(Workload)])
-    found: dict[str, Any] = {}
-    if "categories" in keys:
-        names = tuple(c.text() if "prompts_file" in keys else c.choice(CATEGORIES) for c in keys["categories"].items())
-        if not names:
-            raise keys["categories"].refuse("name at least one category")
-        found["categories"] = names
-    for name, low, high in (("prompts_per_category", 1, 64), ("max_tokens", 1, 1_000_000), ("concurrency", 1, 4096)):
-        if name in keys:
-            found[name] = keys[name].integer(low, high)
-    if "temperature" in keys:
-        found["temperature"] = keys["temperature"].number(0, 5)
-    if "prompts_file" in keys:
-        found["prompts_file"] = keys["prompts_file"].text()
-    if "extra" in keys:
-        keys["extra"].mapping()
-        found["extra"] = keys["extra"].plain()
-    return Workload(**found)
-
-
-def _simulated(keys: Mapping[str, Node]) -> bool:
-    """What comes from the simulated engine is always marked so."""
-    told = keys["simulated"].boolean() if "simulated" in keys else keys["binary"].text() == SIMULATOR
-    if keys["binary"].text() == SIMULATOR and not told:
-        raise keys["simulated"].refuse(f"binary {SIMULATOR} is the simulated engine: simulated must be true")
-    if "simulation" in keys and keys["binary"].text() != SIMULATOR:
-        raise keys["simulation"].refuse(f"is only for binary: '{SIMULATOR}'")
-    return told
-
-
-def _simulation(node: Node | None) -> dict[str, Any]:
-    if node is None:
-        return {}
-    keys = node.mapping(("table", "speed", "seed", "noise", "fault"))
-    found: dict[str, Any] = {k: str(keys[k].plain()) for k in ("table", "seed", "fault") if k in keys}
-    if "speed" in keys:
-        found["speed"] = keys["speed"].number(0.01, 10_000)
-    if "noise" in keys:
-        found["noise"] = {name: child.number(-10, 86400) for name, child in keys["noise"].mapping().items()}
-    return found
-
-
-def _limits(node: Node | None) -> Limits:
-    if node is None:
-        return Limits()
-    keys = node.mapping([f.name for f in fields(Limits)])
-    return Limits(**{name: child.number(0.1, 86400) for name, child in keys.items()})

@@ -73,7 +73,7 @@ def test_a_preset_becomes_a_recipe() -> None:
         (
             "engine: llamacpp",
             "engine: llamacpp\nport: 99999",
-            "mine.yaml:2: port: must be a whole number from 1 to 65535",
+            "mine.yaml:2: port: must be auto or a whole number from 1 to 65535",
         ),
     ],
 )
@@ -97,6 +97,81 @@ def test_depth_beyond_the_engines_range_is_refused_with_its_rule() -> None:
         pytest.skip("no ninfer engine in this installation")
     with pytest.raises(Refused, match="6 is no depth of"):
         preset.parse(text, "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ("{0: 1, 1: 2}", "in rising order from 0 to 1024"),
+        ("!!binary aGk=", "in rising order from 0 to 1024"),
+        ("!!set {0, 1}", "in rising order from 0 to 1024"),
+        ("[0, true]", "in rising order from 0 to 1024"),
+        ("[0, 1.0]", "in rising order from 0 to 1024"),
+        ("[0, 1025]", "in rising order from 0 to 1024"),
+        ("0-64", "must be at most 64 depths, not 65"),
+    ],
+)
+def test_depths_of_another_kind_are_refused(values: str, complaint: str) -> None:
+    with pytest.raises(Refused, match=f"^mine.yaml:6: dial.values: .*{complaint}"):
+        preset.parse(GOOD.replace("values: 0-4", f"values: {values}"), "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("knob", "complaint"),
+    [
+        ("{name: x, flag: --x, type: choice}", "a choice needs choices"),
+        ("{name: x, flag: --x, type: choice, choices: [[1]]}", "a choice needs choices"),
+        ("{name: x, flag: --x, type: int, low: 5, high: 1}", "low 5 is above high 1"),
+        ("{name: x, flag: x, type: int}", "a flag starts with '-'"),
+        ("{name: x, flag: --port, type: int}", "--port is set by `port:` of the preset"),
+        ("{name: x, flag: --api-key, type: text}", "holds a secret, which is no knob"),
+        ("{name: depth, flag: --x, type: int}", "must be one word of letters, digits and _, and not depth"),
+        ("{name: a=b, flag: --x, type: int}", "must be one word"),
+        ("threads, threads", "knob threads is given twice"),
+        ("{name: ctx, start: 1}, ctx", "knob ctx is given twice"),
+        (f"{{name: ctx, start: {'9' * 400}}}, threads", ""),
+        (f"{{name: threads, start: {'9' * 400}}}", "threads must be a whole number from -1 to 512, not 999"),
+    ],
+)
+def test_a_knob_that_cannot_be_is_refused(knob: str, complaint: str) -> None:
+    text = GOOD.replace("knobs:\n  - threads\n  - {name: ctx, start: 4096}\n", f"knobs: [{knob}]\n")
+    if not complaint:
+        assert preset.parse(text, "mine.yaml").settings["ctx"] > 1e300
+        return
+    with pytest.raises(Refused) as caught:
+        preset.parse(text, "mine.yaml")
+    assert str(caught.value).startswith("mine.yaml:9: knobs[")
+    assert complaint in str(caught.value)
+
+
+def test_the_engine_is_asked_about_every_depth_before_a_start(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD.replace("  flags:\n    -md: d.gguf\n", "") + "flags:\n  --jinja: true\n  --port: 1\n")
+    recipe = preset.load(str(path))
+    with pytest.raises(Refused, match=r"mine.yaml:16: flags: --port is set by"):
+        preset.accept(recipe, recipe.dial.values)
+    path.write_text(path.read_text().replace("  --port: 1\n", ""))
+    recipe = preset.load(str(path))
+    preset.accept(recipe, [0])
+    with pytest.raises(Refused, match=r"mine.yaml:5: dial.flags: draft-simple needs a draft model.*\(at depth 1\)"):
+        preset.accept(recipe, recipe.dial.values)
+    good = preset.parse(GOOD, "mine.yaml")
+    with pytest.raises(Refused, match="-ub 4096 is larger than -b 512") as caught:
+        preset.accept(good, [1], {"ubatch": 4096, "batch": 512})
+    assert "mine.yaml" not in str(caught.value)
+
+
+def test_a_file_that_is_no_preset_is_one_line(tmp_path: Path) -> None:
+    for name, data, complaint in [
+        ("a.yaml", GOOD.encode() + b"title: d\xe9pth", r"a.yaml:17: not UTF-8 text \(byte 0xe9\)"),
+        ("b.yaml", b"# " + b"x" * (1 << 18), "b.yaml: too large for a preset"),
+    ]:
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(Refused, match=complaint):
+            preset.load(str(tmp_path / name))
+    for name in (f"{tmp_path}/", "~no-such-user/x.yaml", "/" + "x" * 300 + ".yaml", "x" * 300 + ".yaml"):
+        with pytest.raises(Refused, match="preset file"):
+            preset.load(name)
 
 
 @given(st.text(max_size=200))
@@ -145,6 +220,9 @@ def test_settings_from_the_command_line() -> None:
         ("threads=two", "must be a whole number"),
         ("threads", "write knob=value"),
         ("depth=9", "the dial has 0, 1, 2, 3, 4"),
+        ("depth=\u00b2", "the dial has 0, 1, 2, 3, 4"),
+        ("depth=99999999999999999999", "the dial has 0, 1, 2, 3, 4"),
+        ("threads=" + "9" * 400, "must be a whole number"),
     ]:
         with pytest.raises(Refused, match=complaint):
             preset.setting(recipe, text)
