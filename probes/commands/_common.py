@@ -8,7 +8,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -130,6 +130,38 @@ def write(text: str, output: Path | None) -> None:
         scratch.unlink(missing_ok=True)
         fail(f"{output}: {problem.strerror or problem}")
     say(f"{output}: {len(data):,} bytes")
+
+
+def resumed(run: Any, what: str, needs: Mapping[str, Any], preset: str | None) -> dict[str, Any]:
+    """What run.yaml says was asked for a plan `what`. Raises `Refused` when it can't be gone on with.
+
+    `needs`: what must be there, with its types. A PRESET beside --resume must be the run's own.
+    """
+    from probes import preset as presets
+
+    about = run.description().get(what)
+    if not isinstance(about, Mapping) or not about.get("preset"):
+        kind = {"sweep": "a sweep", "ab": "an A/B"}[what]
+        raise Refused(f"{run.path}: not {kind}'s run, or its run.yaml is damaged: there is nothing to resume")
+    if bad := [name for name, kinds in needs.items() if name not in about or not isinstance(about[name], kinds)]:
+        raise Refused(f"{run.path}/run.yaml: {what}.{bad[0]} is missing or damaged, so it can't be resumed")
+    theirs = str(about["preset"])
+    if preset and presets.find(preset).resolve() != presets.find(theirs).resolve():
+        raise Refused(f"{run.name} is of preset {theirs}, not of {preset}; leave the preset out to resume it")
+    return dict(about)
+
+
+def ready(recipe: Any, depths: Iterable[int], settings: Mapping[str, Any] | None = None) -> None:
+    """Refuse now what would fail after an hour: depths the engine refuses, prompts that there are not."""
+    from probes import preset as presets
+    from probes.load import prompts
+
+    presets.accept(recipe, depths, settings)
+    work = recipe.workload
+    try:
+        prompts.select(prompts.load(work.prompts_file), work.categories, work.prompts_per_category)
+    except Refused as problem:
+        raise Refused(f"{recipe.path}: workload: {problem}") from problem
 
 
 def existing(path: str) -> Path:

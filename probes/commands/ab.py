@@ -12,6 +12,12 @@ import click
 
 from probes.commands import _common as common
 
+ASKED = {
+    "preset": str, "a_texts": list, "b_texts": list, "blocks": int | None, "prompts": int | None,
+    "max_tokens": int | None, "floor": str | None, "stop_early": bool,
+}  # fmt: skip
+"""What run.yaml keeps of an A/B's command line."""
+
 
 @click.command()
 @click.argument("preset", required=False)
@@ -38,10 +44,12 @@ def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json:
     with common.refusing():
         run = store.find(resume) if resume else None
         if run:
-            asked = dict(run.description().get("ab") or {})
-            preset = asked.pop("preset", None)
-            if not preset:
-                raise Refused(f"{run.path}: not an A/B's run, so there is nothing to resume")
+            given = {name: value for name, value in asked.items() if value}
+            asked = common.resumed(run, "ab", ASKED, preset)
+            if other := [name for name, value in given.items() if value != _tupled(asked[name])]:
+                option = "--" + other[0].removesuffix("_texts").replace("_", "-")
+                raise Refused(f"{option}: the run was begun with {asked[other[0]]}; leave it out to resume")
+            preset = asked.pop("preset")
         if not preset or not (asked["a_texts"] or asked["b_texts"]):
             raise Refused("name a preset and what differs, e.g. draftdial ab PRESET --a threads=1 --b threads=2")
         recipe = presets.load(preset)
@@ -63,15 +71,18 @@ def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json:
 
 
 def _arm(recipe: Any, texts: Sequence[str]) -> Any:
-    from probes import engines
     from probes import preset as presets
     from probes.measure.ab import Arm
 
     chosen = dict(presets.setting(recipe, text) for text in texts)
     depth = chosen.pop("depth", recipe.dial.start)
     settings = {**recipe.settings, **chosen}
-    engines.engine(recipe.engine).command(recipe, settings, depth, recipe.port or 1)  # refuse now, not after an hour
+    common.ready(recipe, [depth], chosen)
     return Arm(depth, settings)
+
+
+def _tupled(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _floor(text: str | None, recipe: Any) -> float | None:

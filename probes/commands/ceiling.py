@@ -42,6 +42,7 @@ def command(
         recipe = presets.load(preset)
         chosen = dict(presets.setting(recipe, text) for text in settings)
         depth = chosen.pop("depth", recipe.dial.start)
+        presets.accept(recipe, [depth], chosen)
         recipe = dataclasses.replace(recipe, settings={**recipe.settings, **chosen})
         if max_tokens is not None and streams is None:
             raise Refused("--max-tokens: say how many requests want them, with --streams")

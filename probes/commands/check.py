@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from typing import Any
 
 import click
@@ -17,34 +16,29 @@ from probes.commands import _common as common
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def command(preset: str, settings: tuple[str, ...], *, as_json: bool) -> None:
     """Validate PRESET; show the command line, legal ranges, port, binary, and what would change on a running server."""
-    from probes import engines, models, running, server
+    from probes import engines, masking, running, server
     from probes import preset as presets
-    from probes.recipe import Refused
 
     with common.refusing():
         recipe = presets.load(preset)
         chosen = dict(presets.setting(recipe, text) for text in settings)
         depth = chosen.pop("depth", recipe.dial.start)
         engine = engines.engine(recipe.engine)
+        presets.accept(recipe, dict.fromkeys((depth, *recipe.dial.values)), chosen)
         values = {**recipe.settings, **chosen}
         port = recipe.port or server.free_port(recipe.host)
-        argv = engine.command(recipe, values, depth, port)
+        argv = list(masking.mask(_argv(recipe, values, depth, port)))
+        own = {k: v for k, v in engine.environment(recipe, values, depth).items() if k not in recipe.env}
         found: dict[str, Any] = {
             "preset": recipe.name, "path": recipe.path, "engine": recipe.engine, "host": recipe.host,
             "depth": depth, "depths": list(recipe.dial.values), "kind": recipe.dial.kind,
-            "port": recipe.port or "auto", "argv": list(server.mask(argv)),
-            "env": {**dict.fromkeys(recipe.env, "(set)"), **engine.environment(recipe, values, depth)},
+            "port": recipe.port or "auto", "argv": argv, "env": {**own, **dict.fromkeys(recipe.env, "(set)")},
+            **_binary(recipe),
         }  # fmt: skip
-        found["problems"] = [] if recipe.launcher else models.missing(recipe)
-        try:
-            found["binary"] = models.binary(recipe.binary)
-            found["version"] = _version(found["binary"])
-        except Refused as problem:
-            found["problems"].append(str(problem))
-        if recipe.port and (owner := server.port_owner(recipe.host, recipe.port)):
-            found["problems"].append(f"port {recipe.port} is taken by {owner}")
+        found["warnings"] = [text for text in (server.exposed(recipe),) if text]
+        found["problems"] = _problems(recipe)
         found["running"] = [
-            {"pid": s.pid, "log": s.log, "changes": running.changes(server.mask(s.argv), found["argv"])}
+            {"pid": s.pid, "log": s.log, "changes": running.changes(masking.mask(s.argv), argv)}
             for s in running.servers()
             if s.argv and argv and s.argv[0].rpartition("/")[2] == argv[0].rpartition("/")[2]
         ]
@@ -58,18 +52,52 @@ def command(preset: str, settings: tuple[str, ...], *, as_json: bool) -> None:
     raise SystemExit(common.USAGE if found["problems"] else common.DONE)
 
 
-def _version(binary: str) -> str | None:
-    """What the program says of its version, if it says so quickly."""
+def _argv(recipe: Any, values: Any, depth: int, port: int) -> tuple[str, ...]:
+    """The command line of a start, its launcher's words included."""
+    from probes import engines
+    from probes.launch import launch
+
+    engine = engines.engine(recipe.engine)
+    argv = engine.command(recipe, values, depth, port)
+    if recipe.launcher is None:
+        return tuple(argv)
+    env = {**engine.environment(recipe, values, depth), **recipe.env}
+    return launch(recipe, argv, env, port, "draftdial-RUN-1").argv
+
+
+def _binary(recipe: Any) -> dict[str, Any]:
+    """Where the program is and its version, as far as that can be told from here."""
+    from probes import machine, models
+    from probes.recipe import Refused
+
+    if recipe.launcher:
+        return {"binary": f"{recipe.binary}, where {recipe.launcher} starts it", "version": None}
     try:
-        done = subprocess.run(
-            [binary, "--version"], capture_output=True, timeout=10, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    text = (done.stdout + done.stderr).decode("utf-8", "replace")
-    lines = [line.strip() for line in text.splitlines() if any(c.isdigit() for c in line)]
-    said = next((line for line in lines if "version" in line.lower()), lines[0] if lines else None)
-    return said if done.returncode == 0 else None
+        path = models.binary(recipe.binary)
+    except Refused:
+        return {}
+    return {"binary": path, "version": machine.version(path)}
+
+
+def _problems(recipe: Any) -> list[str]:
+    """What would keep it from starting or from being measured, one sentence each."""
+    from probes import models, server
+    from probes.load import prompts
+    from probes.recipe import Refused
+
+    found = [] if recipe.launcher else models.missing(recipe)
+    work = recipe.workload
+    try:
+        models.binary(recipe.launcher or recipe.binary)
+    except Refused as problem:
+        found.append(str(problem))
+    try:
+        prompts.select(prompts.load(work.prompts_file), work.categories, work.prompts_per_category)
+    except Refused as problem:
+        found.append(str(problem))
+    if recipe.port and (owner := server.port_owner(recipe.host, recipe.port)):
+        found.append(f"port {recipe.port} is taken by {owner}")
+    return found
 
 
 def _knob(knob: Any, value: Any) -> dict[str, Any]:
@@ -103,6 +131,7 @@ def _show(found: dict[str, Any], recipe: Any) -> None:
     for other in found["running"]:
         rows.append(("running", f"pid {other['pid']} · {other['log']}"))
         rows += [("  changes", text) for text in other["changes"] or ["nothing"]]
+    rows += [("warning", text) for text in found["warnings"]]
     rows += [("problem", text) for text in found["problems"]]
     for name, text in rows:
         print(f"{name:<14} {clean(text, 4000)}")

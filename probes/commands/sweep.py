@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import click
 
 from probes.commands import _common as common
 
+ASKED = {
+    "preset": str, "depths": str, "rounds": int, "prompts": int | None, "max_tokens": int | None, "set": list,
+    "mix": str | None,
+}  # fmt: skip
+"""What run.yaml keeps of a sweep's command line."""
 SEEK_ROUNDS = 4
 """Restarts a depth at most in an adaptive sweep, unless more rounds are asked for."""
 
@@ -49,16 +56,13 @@ def command(
     with common.refusing():
         run = store.find(resume) if resume else None
         if run:
-            about = run.description().get("sweep") or {}
-            if not about:
-                raise Refused(f"{run.path}: not a sweep's run, so there is nothing to resume")
-            preset, depths_text, rounds = about["preset"], about["depths"], int(about["rounds"])
-            prompts, max_tokens, settings, mix = (
-                about["prompts"],
-                about["max_tokens"],
-                tuple(about["set"]),
-                about["mix"],
-            )
+            given = {
+                "depths": depths_text, "rounds": rounds if rounds > 1 else None, "prompts": prompts,
+                "max_tokens": max_tokens, "set": list(settings) or None, "mix": mix, "adaptive": adaptive or None,
+            }  # fmt: skip
+            about = _as_begun(common.resumed(run, "sweep", ASKED, preset), given)
+            preset, depths_text, rounds, prompts, max_tokens, settings, mix = (about[name] for name in ASKED)
+            adaptive = bool(about.get("adaptive"))
         if not preset:
             raise Refused("name a preset (draftdial presets lists them), or --resume RUN")
         recipe = presets.load(preset)
@@ -68,9 +72,10 @@ def command(
         chosen = dict(presets.setting(recipe, text) for text in settings)
         if "depth" in chosen:
             raise Refused("--set depth: a sweep steps the depth itself; name the depths with --depths")
-        recipe = dataclasses.replace(recipe, settings={**recipe.settings, **chosen})
         depths = _depths(recipe.dial.values, depths_text)
         shares = _mix(mix, recipe.workload.categories)
+        common.ready(recipe, depths, chosen)
+        recipe = dataclasses.replace(recipe, settings={**recipe.settings, **chosen})
         run = run or store.create()
     about = {
         "preset": recipe.path or preset, "depths": ",".join(map(str, depths)), "rounds": rounds, "prompts": prompts,
@@ -120,6 +125,23 @@ def _run(recipe: Any, run: Any, depths: tuple[int, ...], about: Any, mix: Any, *
         return common.DONE
 
     return common.run(main(), lab.cancel)
+
+
+def _as_begun(about: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run was begun with; options beside --resume must say the same, but for more rounds."""
+    from probes import preset as presets
+    from probes.recipe import Refused
+
+    for name, value in given.items():
+        begun = about.get(name)
+        same = value is None or value == begun
+        with contextlib.suppress(ValueError):
+            same = same or (name == "depths" and presets.depths(str(value)) == presets.depths(str(begun)))
+        if name == "rounds" and value is not None and value > begun:
+            about = {**about, name: value}
+        elif not same:
+            raise Refused(f"--{name.replace('_', '-')}: the run was begun with {begun}; leave it out to resume")
+    return about
 
 
 def _depths(dial: tuple[int, ...], text: str | None) -> tuple[int, ...]:
