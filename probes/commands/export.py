@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +18,7 @@ CELL = (
 )  # fmt: skip
 """Columns of a cell, in order; new ones are only added at the end."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+QUOTED = set('",\r\n')
 
 
 @click.command()
@@ -73,12 +72,15 @@ def _cells(run: Any) -> tuple[Sequence[str], list[dict[str, Any]]]:
 
 def as_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """RFC 4180 with a header; numbers bare, None empty, lists and mappings as JSON."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([_cell(row.get(name)) for name in columns])
-    return out.getvalue()
+    lines = [list(columns), *([_cell(row.get(name)) for name in columns] for row in rows)]
+    return "".join(_line(cells) for cells in lines)
+
+
+def _line(cells: Sequence[Any]) -> str:
+    """One row. Not by the standard writer, which leaves a lone carriage return bare: readers end a row there."""
+    texts = ["" if value is None else str(value) for value in cells]
+    quoted = ['"' + t.replace('"', '""') + '"' if QUOTED & set(t) else t for t in texts]
+    return ('""' if quoted == [""] else ",".join(quoted)) + "\n"
 
 
 def _cell(value: Any) -> Any:

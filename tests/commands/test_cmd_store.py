@@ -14,7 +14,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import Result
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from probes import history, store
@@ -233,6 +233,9 @@ def test_export_of_cells_has_stable_columns_and_regret(make: Make, call: Call) -
 
 
 @given(st.lists(st.one_of(st.text(), st.none(), st.booleans(), st.integers(), st.lists(st.text())), max_size=6))
+@example(["\r0"])
+@example(['a"b,\n'])
+@example([None])
 def test_any_value_survives_csv_and_json(values: list[Any]) -> None:
     columns = [f"c{i}" for i in range(len(values))]
     row = dict(zip(columns, values, strict=True))
