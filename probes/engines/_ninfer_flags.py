@@ -77,6 +77,8 @@ def _depth(dial: Dial, options: Mapping[str, Any], depth: int) -> dict[str, Any]
             f"nearest {near}"
         )
     spec = {"--spec": dial.kind, "--draft-tokens": depth}
+    if own := [name for name in spec if name in dial.flags]:
+        raise Refused(f"dial.flags: {own[0]} is what the dial sets; take it out")
     extra = {
         name: legal(BY_FLAG[name], value, name) if name in BY_FLAG else value for name, value in dial.flags.items()
     }

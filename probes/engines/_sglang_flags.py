@@ -234,7 +234,7 @@ def _check(spoken: Mapping[str, Any]) -> None:
         if (
             kind not in {"EAGLE", "EAGLE3"}
             or (_number(spoken.get(TOPK)) or 1) > 1
-            or any(float(t) != 1.0 for t in thresholds)
+            or any(str(t) not in {"1", "1.0"} for t in thresholds)
         ):
             raise Refused("use_rejection_sampling needs EAGLE or EAGLE3 with top-k 1 and both accept thresholds at 1.0")
     if (

@@ -137,9 +137,9 @@ def _speculation(recipe: Recipe, depth: int, options: dict[str, Any]) -> dict[st
         if name in _SHORTCUTS:
             raise Refused(f"dial: {option} and the config exclude each other; write {SPEC}.KEY")
         if name == SPEC:
-            spec |= _keys(option, value)
+            _once(spec, _keys(option, value))
         elif name.startswith(SPEC + "."):
-            spec[name.removeprefix(SPEC + ".")] = value
+            _once(spec, {name.removeprefix(SPEC + "."): value})
         elif depth:
             options[name] = value
     if spec["num_speculative_tokens"] != depth or spec["method"] != dial.kind:
@@ -147,10 +147,18 @@ def _speculation(recipe: Recipe, depth: int, options: dict[str, Any]) -> dict[st
     return spec
 
 
+def _once(spec: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add keys; vLLM takes one JSON or dotted keys, and which of two values counts is for nobody to guess."""
+    for key, value in more.items():
+        if spec.get(key, value) != value and key not in {"method", "num_speculative_tokens"}:
+            raise Refused(f"dial: {SPEC}.{key} is given as {spec[key]!r} and as {value!r} in `dial.flags`; give one")
+        spec[key] = value
+
+
 def _keys(option: str, value: Any) -> dict[str, Any]:
     try:
         found = json.loads(value) if isinstance(value, str) else value
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise Refused(f"dial: {option} is no JSON: {problem}") from problem
     if not isinstance(found, dict):
         raise Refused(f"dial: {option} must be a JSON object")
