@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -98,11 +97,12 @@ def need_terminal() -> None:
 
 def show(first: Any) -> None:
     """Run the screen to its end."""
-    gc.disable()  # nothing made on the way to the first paint is garbage: looking for some takes a tenth of the time
     from tui.app import Draftdial
 
     sys.setswitchinterval(SWITCH_S)
     sys.stdout.write("\r\x1b[K")
-    said = Draftdial(opener, first).run()
-    if said:
+    app = Draftdial(opener, first)
+    if said := app.run():
         click.echo(said)
+    if app.return_code:
+        sys.exit(app.return_code)
