@@ -71,6 +71,8 @@ class Start:
     slots_line: int = 0
     slot_context: int | None = None
     slot_context_line: int = 0
+    uncapped: tuple[int, int] | None = None
+    """What a slot's context would be if the server hadn't capped it, and the line that says so."""
     slot_share: bool = False
     """The slot's context was told as `n_ctx_slot` of a new slot, which in those builds is its share of the whole."""
     unified: bool | None = None
@@ -92,7 +94,12 @@ _SLOTS = re.compile(
     r"initializing(?: slots)?, n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}), kv_unified = '(true|false)')?\s*$"
 )
 _NEW_SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d{1,15})\s*$")
-_OLD_SLOT = re.compile(r"\bid_slot=(\d{1,15})\b.*\bn_ctx_slot=(\d{1,15})\b")
+_CAPPED = re.compile(
+    r"capping per-slot context \((\d{1,15})\) to "
+    r"|the slot context \((\d{1,15})\) exceeds the training context of the model \(\d{1,15}\) - capping"
+)
+_OLD_SLOT = re.compile(r"\b(?:id_slot|slot_id)=(\d{1,15})\b")
+_OLD_SHARE = re.compile(r"\bn_ctx_slot=(\d{1,15})\b")
 _OLD_SLOTS = re.compile(r"\bn_slots=(\d{1,15})\b")
 _OLD_BUILD = re.compile(r"\bbuild=(\d{1,15}) commit=\"?(\w+)")
 _OLDEST_SLOT = re.compile(r"-> Slot (\d{1,15}) - max context: (\d{1,15})\s*$")
@@ -116,7 +123,8 @@ _PARAMETER = re.compile(
 )
 _DEPTHS = ("n_max", "size_m", "size_value", "n_draft")
 _CHANGED = re.compile(
-    r"not supported|will be disabled|disabling|capping|context size reduced|ignor(?:ed|ing)|forc(?:ed|ing) "
+    r"not supported|will be disabled|disabling|capping|rounding down|to avoid assertion|clamping to"
+    r"|context size reduced|ignor(?:ed|ing)|forc(?:ed|ing) "
     r"|possible training|no effect|falling back|overrid"
 )
 
@@ -160,6 +168,9 @@ def _server(start: Start, line: Line) -> Iterator[Said]:
                 start.unified = found[3] == "true"
             start.target_done = True
             yield "capacity", _slot_fields(start)
+    elif "capping" in text and (capped := _CAPPED.search(text)):
+        start.uncapped = int(capped[1] or capped[2]), line.number
+        start.resets.append((line.number, text.strip()[:300]))
     elif line.pairs and text.startswith("initializing slots"):
         found = _OLD_SLOTS.search(line.pairs)
         if found:
@@ -217,10 +228,10 @@ def _new_slot(start: Start, line: Line) -> Iterator[Said]:
     elif oldest:
         number, tokens = int(oldest[1]), int(oldest[2])
     else:
-        old = _OLD_SLOT.search(line.pairs)
-        if not old:
+        old, share = _OLD_SLOT.search(line.pairs), _OLD_SHARE.search(line.pairs)
+        if not old or not share:
             return
-        number, tokens = int(old[1]), int(old[2])
+        number, tokens = int(old[1]), int(share[1])
     start.old_slots[number] = line.number
     start.slot_share = "n_ctx_slot" in line.body
     if start.slot_context is None:

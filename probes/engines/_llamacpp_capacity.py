@@ -36,7 +36,8 @@ def _slots(start: Start, found: dict[str, Any], lines: dict[str, int]) -> None:
         found["batch_tokens"], lines["batch_tokens"] = batch
 
 
-def _unified(start: Start) -> bool | None:
+def unified(start: Start) -> bool | None:
+    """Whether all slots share one pool (None: the log doesn't say)."""
     if start.unified is not None:
         return start.unified
     context = start.target
@@ -56,39 +57,46 @@ def cells(context: Context | None) -> tuple[int, int] | None:
 
 
 def _pool(start: Start, found: dict[str, Any], lines: dict[str, int], explain: list[str]) -> None:
-    lanes, each, unified = found.get("lanes"), start.slot_context, _unified(start)
+    lanes, each, shared = found.get("lanes"), start.slot_context, unified(start)
     held = cells(start.target)
     total = start.target.settings.get("n_ctx") if start.target else None
     size = held or total
     pool: tuple[int, int] | None = None
-    if unified and each is not None:
-        pool = size or (each, start.slot_context_line)
+    if shared and each is not None:
+        # A slot's context may have been capped below the pool that all of them share.
+        pool = size or start.uncapped or (each, start.slot_context_line)
+        most = "all of it" if each >= pool[0] else f"up to {each:,} of it"
         explain.append(
-            f"{lanes or 'The'} slots share one pool of {pool[0]:,} tokens (kv_unified): each may use all of it, so the "
+            f"{lanes or 'The'} slots share one pool of {pool[0]:,} tokens (kv_unified): each may use {most}, so the "
             f"{each:,} of a slot is a cap and not a share. Nothing is promised at admission: when the pool fills up, "
             "every running request ends with HTTP 500."
         )
-    elif unified is False and each is not None and lanes is not None:
+    elif shared is False and each is not None and lanes is not None:
         pool = lanes * each, start.slot_context_line
         explain.append(
             f"The pool is {lanes} × {each:,} = {pool[0]:,} tokens: each slot has {each:,} of its own and can't borrow. "
             f"A request may hold at most {each:,} tokens, prompt and output together."
         )
-    elif unified is None and size is not None and lanes and each and size[0] == lanes * each:
+    elif shared is None and size is not None and lanes and each and size[0] == lanes * each:
         pool = size
         explain.append(f"The cache holds {lanes} × {each:,} = {lanes * each:,} tokens: a slot takes at most {each:,}.")
-    elif unified is None and held is not None:
+    elif lanes == 1 and each:
+        pool = size or (each, start.slot_context_line)
+        explain.append(f"One slot has the whole pool of {pool[0]:,} tokens; a request may hold {each:,} of them.")
+    elif shared is None and held is not None:
         pool = held
         explain.append(f"The cache holds {held[0]:,} tokens.")
-    elif unified is None and start.slot_context is not None and _owned_slots(start) and lanes is not None and each:
+    elif shared is None and start.slot_context is not None and _owned_slots(start) and lanes is not None and each:
         pool = lanes * each, start.slot_context_line
         explain.append(f"The pool is {lanes} × {each:,} = {pool[0]:,} tokens, an equal share for each slot.")
     elif held is not None:
         pool = held
+    elif total is not None and lanes is None:
+        pool = total
+        explain.append(f"The context holds {total[0]:,} tokens in all; how many slots share it is not in this log.")
     elif each is not None:
-        explain.append(
-            f"{lanes or 'The'} slots of {each:,} tokens: whether they share a pool or own one each is not in this log."
-        )
+        slots = f"{lanes} slots of {each:,} tokens" if lanes else f"A slot holds up to {each:,} tokens"
+        explain.append(f"{slots}: whether they share a pool or own one each is not in this log.")
     if pool:
         found["kv_pool_tokens"], lines["kv_pool_tokens"] = pool
 
@@ -142,9 +150,11 @@ def identities(start: Start) -> list[Warn]:
     context = start.target
     held = cells(context)
     lanes = start.slots
-    if held and start.slot_context and lanes and start.unified is False and held[0] != lanes * start.slot_context:
-        found.append(Warn(held[1], f"the cache holds {held[0]:,} tokens, but {lanes} slots of {start.slot_context:,} "
-                                   f"are {lanes * start.slot_context:,}"))  # fmt: skip
+    # What one slot would have had is told where its context was capped.
+    share = start.uncapped[0] if start.uncapped else start.slot_context
+    if held and share and lanes and start.unified is False and held[0] != lanes * share:
+        found.append(Warn(held[1], f"the cache holds {held[0]:,} tokens, but {lanes} slots of {share:,} "
+                                   f"are {lanes * share:,}"))  # fmt: skip
     if context:
         told = sum(cache.size for cache in context.caches) or (context.total[0] if context.total else 0)
         # Printed with two decimals a device and a sum: half a hundredth of a MiB each.

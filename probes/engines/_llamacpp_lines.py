@@ -36,9 +36,9 @@ _STAMP = re.compile(
 )
 _GLUED = re.compile(r"(?<![\d.])(?=\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} [IWED] )")
 _LEVEL = re.compile(r"([IWED]) (?=(?:slot|srv|que|res|spec|cmn|statistics) |\w+: )")
-_LABEL = re.compile(r"(?:(slot|srv|que|res|spec|cmn)\s+)?([~\w:<>]+(?:\(\))?)(?:(?<=update_slots) )?: ?")
+_LABEL = re.compile(r"(?![A-Za-z]:\\)(?:(slot|srv|que|res|spec|cmn)\s+)?([~\w:<>]+(?:\(\))?)(?:(?<=update_slots) )?: ?")
 _OLD = re.compile(r"\s*(INFO|WARN|WARNING|ERR|ERROR|VERB|DEBUG)\s*\[\s*([\w~]+)\] (.*)")
-_OWN_JSON = re.compile(r'\{"(?:type|tid|timestamp)":.{0,400}?"(?:msg|message|data)":')
+_OWN_JSON = re.compile(r'\{"(?:type|tid|timestamp|function)":.{0,400}?"(?:msg|message|data)":')
 _OLD_TAIL = re.compile(r"\s*\| (tid=.*)")
 
 
@@ -115,7 +115,7 @@ def _json(text: str, child: str) -> Iterator[Piece]:
 _PASSED = re.compile(
     r"\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} [ID] {1,9}"
     r"(?:(?:slot +(?:get_availabl|init_sampler|process_toke|handle_last_|reset)"
-    r"|srv +(?:log_server_r|update|load|get_availabl|prompt_save|server_strea|decode|init)"
+    r"|srv +(?:log_server_r|update|load|get_availabl|prompt_save|server_strea|decode|init(?!: initializing))"
     r"|que +(?:start_loop|post)|res +(?:send|remove_waiti)|load|print_info|llama_model_loader|set_embeddings"
     r"|adapters_lora_are_same|set_adapters_lora|common_sampler_init): "
     r"|(slot launch_slot_: id +\d{1,15} \| task \d{1,15} \| processing task(?:, is_child = [01])?"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from probes.engines import _llamacpp_boot as boot
@@ -19,6 +20,7 @@ from probes.engines._llamacpp_lines import Line, passed, pieces, take_apart
 from probes.events import Capacity, Record, Warn
 
 WARNINGS_MAX = 200
+CHILDREN_MAX = 64
 LINE_MAX = 20_000
 """Characters of a line that are looked at; what is longer is a chat template or a dump."""
 CLIPPED = "a clipped line was left out"
@@ -44,6 +46,11 @@ _SPOKEN = re.compile(
 """How a line begins that the process prints past its logger."""
 _BARE_BLOCK = "timings without slot (before 2026-05)"
 _READY = ("model loaded", "listening on ", "server is listening on ", "router server is listening")
+_INSTANCE = re.compile(r"instance name=(\S{1,200}) exited with status (-?\d{1,10})")
+"""A router tells how one of its children ended."""
+_LOOK = "its own lines, behind its port in brackets, say why"
+_INTERRUPT = re.compile(r"(?:\^C)+")
+"""What a terminal echoes of Ctrl-C, before the line that the server prints next."""
 _UNSTAMPED_MAX = 200
 """Lines without a stamp in a stamped log continue the line above; after so many the log has another form."""
 
@@ -79,6 +86,8 @@ class Reader:
     def __init__(self) -> None:
         self._servers: dict[str, Server] = {}
         self._sized: boot.Start | None = None
+        self._sizes: dict[str, boot.Start] = {}
+        """The last start with sizes of each child of a router."""
         self._unstamped = _UNSTAMPED_MAX
         self._stamped = False
         self._traits: set[str] = set()
@@ -94,6 +103,8 @@ class Reader:
         found: list[Record] = []
         if len(text) > LINE_MAX:
             text = text[:LINE_MAX]
+        if text[:2] == "^C":
+            text = _INTERRUPT.sub("", text, count=1)
         for child, body, t, level in pieces(text):
             if t is not None:
                 self._unstamped = 0
@@ -119,8 +130,16 @@ class Reader:
 
     @property
     def capacity(self) -> Capacity:
-        """Of the last start that began."""
-        return sizes.capacity(self._sized) if self._sized else Capacity()
+        """Of the last start that began; of one child where a router has several."""
+        if self._sized is None:
+            return Capacity()
+        found = sizes.capacity(self._sized)
+        children = {child: start for child, start in self._sizes.items() if child}
+        if len(children) < 2:
+            return found
+        own = next((child for child, start in children.items() if start is self._sized), None)
+        said = f"A router runs {len(children)} models here, each with a pool of its own"
+        return replace(found, explain=(f"{said}: this is the one of [{own}]." if own else f"{said}.", *found.explain))
 
     @property
     def warnings(self) -> Sequence[Warn]:
@@ -154,8 +173,14 @@ class Reader:
             for warn in server.warnings():
                 self._warn(warn.line, warn.text)
             server = self._servers[line.child] = Server(line.number)
-            self._sized = server.start
+            self._size(line, server)
         return server
+
+    def _size(self, line: Line, server: Server) -> None:
+        """From now on the capacity is this start's."""
+        self._sized = server.start
+        if line.child in self._sizes or len(self._sizes) < CHILDREN_MAX:
+            self._sizes[line.child] = server.start
 
     def _line(self, line: Line) -> Iterator[Record]:
         label = line.label
@@ -186,6 +211,10 @@ class Reader:
                 if record.kind == "request" and _BARE_BLOCK not in self._traits:
                     self._traits.add("timings by slot (2026-05 and later)")
                 yield record
+            start, told = server.start, server.requests.slot_context
+            if start.slot_context is None and told is not None:
+                start.slot_context, start.slot_context_line = told
+                self._size(line, server)
 
     def _other(self, server: Server, line: Line) -> Iterator[Record]:
         label, text, level = line.label, line.message, line.level
@@ -224,6 +253,10 @@ class Reader:
                 start.phase = "exited"
                 fields: dict[str, Any] = {"clean": clean, "reason": "stopped" if clean else "the start failed"}
                 yield requests.record(line, "exit", fields)
+        elif "exited with status" in text and (ended := _INSTANCE.search(text)):
+            if int(ended[2]):
+                told = {"reason": f"model instance {ended[1]} exited with status {ended[2]}", "hint": _LOOK}
+                yield requests.record(line, "error", told)
         elif line.label in {"build", "version"} or any(word in text for word in _BOOT_WORDS):
             yield from self._boot(server, line)
 
@@ -232,7 +265,7 @@ class Reader:
             yield requests.record(line, kind, fields)
         start = server.start
         if start.slots is not None or start.old_slots or start.contexts:
-            self._sized = start
+            self._size(line, server)
 
     def _loud(self, server: Server, line: Line) -> Iterator[Record]:
         """A warning or an error, or a line of a log without levels, which may be anything."""

@@ -86,6 +86,8 @@ class Requests:
     clipped: list[int] = field(default_factory=list)
     finished: int = 0
     drafted: int = 0
+    slot_context: tuple[int, int] | None = None
+    """Tokens of a slot as every new prompt tells them, and the line: where the log has lost the boot."""
 
 
 def record(line: Line, kind: Any, fields: dict[str, Any]) -> Record:
@@ -101,6 +103,8 @@ def slot_line(state: Requests, line: Line) -> Iterator[Record]:
     """A line that names a slot: part of a block, progress, or the way of a task through its slot."""
     found = _SLOT.match(line.message)
     if found is None:
+        if line.message.startswith("context shift - "):  # 2024: the slot is in the label
+            _shortened(state, line, line.label, line.message)
         return
     slot, task, text = int(found[1]), int(found[2]), found[3].strip()
     if line.label == "slot print_timing":
@@ -117,15 +121,20 @@ def slot_line(state: Requests, line: Line) -> Iterator[Record]:
     elif text.startswith("stop processing"):
         yield from _release(state, line, task, slot, text)
     elif text.startswith(("new prompt", "cached n_tokens", "kv cache rm")):
-        _prompt(state, task, text)
+        _prompt(state, line, task, text)
     elif text.startswith("prompt processing"):
         yield from _progress(state, line, task, slot, text)
     elif text.startswith(("input truncated", "slot context shift")):
-        if len(state.cut) < HELD_MAX:
-            state.cut.append((line.number, f"task {task}: the prompt or its beginning was cut away: {text[:200]}"))
+        _shortened(state, line, f"task {task}", text)
         state.prompts.setdefault(task, {})["shortened"] = True
     elif text.startswith("processing task"):
         state.deferred.discard(task)
+
+
+def _shortened(state: Requests, line: Line, whose: str, text: str) -> None:
+    """Count what the server cut away in silence, the first few hundred by line."""
+    if len(state.cut) < HELD_MAX:
+        state.cut.append((line.number, f"{whose}: the prompt or its beginning was cut away: {text[:200]}"))
 
 
 def bare_line(state: Requests, line: Line, text: str) -> Iterator[Record]:
@@ -263,7 +272,7 @@ def _progress(state: Requests, line: Line, task: int, slot: int, text: str) -> I
         if rate:
             fields["prompt_tps"] = float(rate[1])
         yield record(line, "prefill", fields)
-    elif text.startswith(("n_decoded =", "n_gen =", "prompt processing")):
+    elif text.startswith(("n_decoded =", "n_gen =", "prompt processing,", "prompt processing progress,")):
         _clip(state, line)
 
 
@@ -273,13 +282,15 @@ def _clip(state: Requests, line: Line) -> None:
         state.clipped.append(line.number)
 
 
-def _prompt(state: Requests, task: int, text: str) -> None:
+def _prompt(state: Requests, line: Line, task: int, text: str) -> None:
     known = state.prompts.setdefault(task, {})
     if len(state.prompts) > HELD_MAX:
         state.prompts.pop(next(iter(state.prompts)))
     found = _NEW.match(text)
     if found:
         known["prompt_tokens"] = int(found[2])
+        if state.slot_context is None:
+            state.slot_context = int(found[1]), line.number
         return
     found = _CACHED.match(text)
     if found:

@@ -30,10 +30,12 @@ def _entry(family: str, kind: Kind, pattern: str, hint: str, *, fatal: bool = Tr
     return Trouble(family, kind, re.compile(pattern), hint, fatal, reason)
 
 
-POOL_HINT = (
+POOL_HINT = "the KV pool is full: raise -c, or lower -np, max_tokens or the length of prompts"
+SHARED_HINT = (
     "the slots share one KV pool and it is full: raise -c, lower -np or max_tokens, or give each slot its own share "
     "with -no-kvu"
 )
+_PROJECTOR_HINT = "--mmproj must be the file made for this model; a kind that is unknown needs a newer build"
 _MODEL_HINT = "check the path of -m / -md and that the file is a complete GGUF"
 _MEMORY_HINT = "lower -c, -ub, -np or -ngl, use a quantised KV cache (-ctk/-ctv q8_0), or free the device's memory"
 
@@ -52,7 +54,8 @@ TABLE: tuple[Trouble, ...] = (
            reason="assertion n_outputs_max: draft depth 0 was given as --spec-draft-n-max 0"),
     _entry("crash", "crash", r"GGML_ASSERT\(", "an assertion of the server failed: report it with the lines around it"),
     _entry("oom", "oom", r"allocating [\d.]+ MiB on device \d+: \w+ failed: out of memory", _MEMORY_HINT),
-    _entry("oom", "oom", r"CUDA error: out of memory|ErrorOutOfDeviceMemory|ErrorOutOfHostMemory", _MEMORY_HINT),
+    _entry("oom", "oom", r"CUDA error: out of memory|ErrorOutOfDeviceMemory|ErrorOutOfHostMemory"
+           r"|CallbackErrorOutOfMemory|cudaMalloc failed: out of memory", _MEMORY_HINT),
     _entry("oom", "oom", r"failed to allocate (?:\w+ buffer of size|compute (?:pp )?buffers|buffer)|"
            r"unable to allocate \w+ buffer", _MEMORY_HINT,
            reason="memory for a buffer could not be allocated"),
@@ -69,6 +72,9 @@ TABLE: tuple[Trouble, ...] = (
            reason="no speculation: {0}"),
     _entry("model", "error", r"failed to create MTP context",
            "this model has no MTP head: use another kind of speculation", reason="the model has no MTP head"),
+    _entry("model", "error", r"unknown projector type: ?(\S*)", _PROJECTOR_HINT, reason="unknown projector type {0}"),
+    _entry("model", "error", r"failed to load multimodal model|[Ff]ailed to load CLIP model", _PROJECTOR_HINT,
+           reason="the projector file can't be loaded"),
     _entry("model", "error", r"failed to open GGUF file '([^']*)'", _MODEL_HINT,
            reason="model file {0} can't be opened"),
     _entry("model", "error", r"data is not within the file bounds", "the file is cut short: fetch it again",
@@ -93,15 +99,19 @@ _PLACE = re.compile(r"^(?:srv|slot|cmn|spec)\s+\S+: ")
 NEEDLES = (
     "couldn't bind", "GGML_ASSERT", "out of memory", "OutOf", "allocat", " error", "DeviceLost", "Segmentation",
     "terminate called",
-    "AMX is not", "vocab", "failed to ", "requires flash_attn", "unknown ", "exiting due", "unable to", "file bounds",
+    "AMX is not", "vocab", "ailed to ", "requires flash_attn", "unknown ", "exiting due", "unable to", "file bounds",
 )  # fmt: skip
 """A line without any of these can't match the table."""
+
+
+_CALM = ("failed to measure", "already set by user")
 
 
 def recognise(message: str) -> tuple[Trouble, str] | None:
     """The entry that a message matches, and its reason in words (at most 300 characters)."""
     # Sizes are measured before loading; what fails then is told again when it really fails.
-    if not any(needle in message for needle in NEEDLES) or "failed to measure" in message:
+    # What the server would have fitted by itself but the user has set already is nobody's failure.
+    if not any(needle in message for needle in NEEDLES) or any(calm in message for calm in _CALM):
         return None
     for trouble in TABLE:
         found = trouble.pattern.search(message)

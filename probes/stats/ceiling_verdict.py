@@ -44,11 +44,14 @@ class Direct:
     """What the engine itself said, outside any report: no room in the pool, no lane free."""
 
     count: int = 0
+    ended: int = 0
+    """How many of them ended requests that ran."""
     kept: list[Kept] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
         """Count one more."""
         self.count += 1
+        self.ended += bool(record.fields.get("failed"))
         if len(self.kept) < EVIDENCE:
             self.kept.append((record.line, record.text))
 
@@ -133,7 +136,9 @@ def _without_queue(seen: Seen) -> Ceiling:
     name, reserving = seen.traits.name, seen.reserving
     if seen.full.count and seen.no_lane.count == 0:
         text = f"{times(seen.full.count)} the engine said that its KV pool had no room left."
-        sure: Confidence = "medium" if seen.full.count > 1 else "low"
+        if seen.full.ended:
+            text = f"{text[:-1]}; {times(seen.full.ended).lower()} it ended the requests that ran."
+        sure: Confidence = "medium" if seen.full.count > 1 or seen.full.ended else "low"
         return _told(seen, "kv_pool", sure, text, seen.full.kept)
     if seen.no_lane.count and seen.full.count == 0:
         text = f"{times(seen.no_lane.count)} a request found no free lane and had to wait."
