@@ -108,8 +108,8 @@ def _ran(reading: Reading) -> list[str]:
         many = start.capacity.lanes
         lanes = f", {many} lane{'' if many == 1 else 's'}" if many and len(starts) > 1 else ""
         ready = f", ready at line {start.ready}" if start.ready else ""
-        if start.ended and not start.ready:
-            ready = ", served requests" if start.served else ", never ready"
+        if start.ended and not start.ready and not start.served:
+            ready = ", never ready"
         ended = f", {clean(start.ended, 120)} at line {start.ended_line}" if start.ended else ""
         at = f" {clean(start.at, 40)}" if start.at else ""
         out.append(f"from line {start.line}{at}: {facts or 'start'}{lanes}{ready}{ended}")

@@ -5,6 +5,7 @@ Any number of records may pass; what is kept fits one screen. Nothing here knows
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from probes.events import Capacity, Record
@@ -18,13 +19,15 @@ NAMES = (
     "draft_depth", "tp_size", "dp_size",
 )  # fmt: skip
 """Extras of start-up records that say what ran, in the order in which they are shown."""
+_NAMES = re.compile(r"(?=[\w-]*\d)[\w-]{6,}")
+"""Names of requests and long numbers: what is the same but for these is one kind of trouble."""
 
 
 @dataclass(slots=True)
 class Start:
     """One start of the server: where it begins, what ran, what it announced and how it ended.
 
-    `served`: requests ran, so it was ready even if the line that says so is in another file.
+    `served`: it reported on requests, so it was ready even if the line that says so is in another file.
     """
 
     line: int
@@ -117,7 +120,7 @@ class Story:
         if kind in {"decode", "throughput", "prefill", "spec"}:
             self._loaded = True
             self.reports += 1
-            if values.get("running") and self.starts:
+            if self.starts and (values.get("running") or kind == "throughput"):
                 self.starts[-1].served = True
             rate = values.get("gen_tps")
             if rate is not None and (self.top_gen_tps is None or rate > self.top_gen_tps):
@@ -183,7 +186,7 @@ class Story:
             if record.kind == "crash" and self.starts and self.starts[-1].ended is None:
                 self.starts[-1].ended, self.starts[-1].ended_line = "crashed", record.line
         reason = str(record.fields.get("reason") or record.text or record.kind)[:200]
-        found = self._known.get((record.kind, reason))
+        found = self._known.get((record.kind, _NAMES.sub("#", reason)))
         if found is not None:
             found.count += 1
             found.last = record.line
@@ -195,7 +198,7 @@ class Story:
         found = Trouble(
             record.kind, reason, None if hint is None else str(hint), record.line, record.line, at=record.at
         )
-        self._known[record.kind, reason] = found
+        self._known[record.kind, _NAMES.sub("#", reason)] = found
         self.troubles.append(found)
 
     def _accept(self, record: Record) -> None:

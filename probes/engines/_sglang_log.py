@@ -307,10 +307,8 @@ class Reader:
         known = trouble.find(message)
         if known is None and (trouble.is_usage_error(message) and not at):
             known = trouble.Trouble("error", "bad_flag", "see the options of this version with --help")
-        if known is None and (message == "Killed" or (message.startswith("INFO: ") and "Shutting down" in message)):
-            killed = message == "Killed"
-            cause, hint = ("killed", "often the host ran out of memory") if killed else ("stopped", "")
-            known = trouble.Trouble("exit", cause, hint)
+        if known is None and message.startswith("INFO: ") and "Shutting down" in message:
+            known = trouble.Trouble("exit", "stopped", "")
         if known is None or (known.kind == "exit" and self._stopped):
             return None
         self._stopped = known.kind == "exit"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from probes.engines import _ground
 from probes.events import Kind
 
 _LOWER = (
@@ -18,6 +19,11 @@ _LOWER = (
     "--chunked-prefill-size, draft window or graph batch"
 )
 _RAISE = "raise --mem-fraction-static: the weights take the whole static budget (or use fewer or smaller weights)"
+_ABOVE = "a consequence: the cause is an exception above"
+_HALVES = (
+    "keys and values did not get from the half that prefills to the one that decodes: look at the other half's log, "
+    "and at the network between them"
+)
 
 
 class Trouble(NamedTuple):
@@ -50,9 +56,12 @@ _NEEDLES: Final[tuple[tuple[str, Trouble], ...]] = (
     ("Out of memory even after retracting", _T("error", "pool_exhausted", "one request does not fit the KV pool alone: "
      "more pool, or a smaller max_tokens")),
     ("memory allocation failed with OOM on device", _T("oom", "fraction_too_high", _LOWER)),
-    ("CUDA out of memory", _T("oom", "fraction_too_high", _LOWER)),
-    ("HIP out of memory", _T("oom", "fraction_too_high", _LOWER)),
-    ("OutOfMemoryError", _T("oom", "fraction_too_high", _LOWER)),
+    ("memory capacity is unbalanced", _T("error", "memory_busy", "another process holds memory on one of the GPUs: end "
+     "it, or wait until a server that was just stopped has let go")),
+    ("Not enough host memory", _T("error", "host_memory", "lower --hicache-ratio or --hicache-size: the host has less "
+     "memory than that cache asks for")),
+    ("host memory for hierarchical cache", _T("error", "host_memory", "lower --hicache-ratio or --hicache-size: the "
+     "host has less memory than that cache asks for")),
     ("illegal memory access", _T("crash", "device_fault", "a fault in a kernel, unrelated to capacity: another "
      "attention backend or version")),
     ("address already in use", _T("error", "port_in_use", "another process listens on this port: choose another one")),
@@ -83,11 +92,22 @@ _NEEDLES: Final[tuple[tuple[str, Trouble], ...]] = (
     ("longer than the model's context length", _T("reject", "too_long", "shorten the prompt")),
     ("exceeds the model's maximum context length", _T("reject", "too_long", "shorten the prompt or max_tokens")),
     ("exceeds the maximum allowed length", _T("reject", "too_long", "the prompt does not fit the KV pool")),
+    ("Prefill bootstrap failed", _T("error", "transfer_failed", _HALVES)),
+    ("Prefill transfer failed", _T("error", "transfer_failed", _HALVES)),
+    ("Decode handshake failed", _T("error", "transfer_failed", _HALVES)),
+    ("Decode transfer failed", _T("error", "transfer_failed", _HALVES)),
+    ("has no SGlang implementation", _T("error", "unsupported_model", "this version does not know that model: take a "
+     "newer one")),
+    ("died during initialization (exit code: -9)", _T("exit", "killed", "often the host ran out of memory: the "
+     "kernel's log tells")),
+    ("scheduler died during initialization", _T("exit", "child_failed", _ABOVE)),
+    ("scheduler is dead", _T("exit", "child_failed", _ABOVE)),
+    ("Initialization failed. Please see the error", _T("exit", "child_failed", _ABOVE)),
     ("SIGTERM received", _T("exit", "stopped", "")),
-    ("SIGQUIT received", _T("exit", "child_failed", "a consequence: the cause is an exception above")),
-    ("eceived sigquit from a child", _T("exit", "child_failed", "a consequence: the cause is an exception above")),
+    ("SIGQUIT received", _T("exit", "child_failed", _ABOVE)),
+    ("eceived sigquit from a child", _T("exit", "child_failed", _ABOVE)),
 )  # fmt: skip
-"""Most telling first: the first that is found in a message counts."""
+"""Most telling first: the first that is found in a message counts; failures below the engine come after them."""
 
 _NAMED = re.compile(r"(?:[A-Za-z_]\w{0,40}\.){0,6}[A-Z]\w{0,60}(?:Error|Exception|Interrupt)(?:: |\Z)", re.ASCII)
 _ARGPARSE = re.compile(r"\S{1,120}: error: ")
@@ -106,9 +126,11 @@ _LEFT = re.compile(r"Ava(?:il|li)able (?:(full|mamba) ?)?(?:tokens)?: (\d{1,15})
 _VIABLE = re.compile(r"minimum viable = (\d?\.\d{1,9})")
 
 
+_CAUSES: Final = {"kernel": "device_fault"}
 _HINTS: Final = (
     "rror", "emory", "ailed", "imeout", "SIG", "sigq", "length", "queue is full", "small", "Found", "identifier",
-    "named", "requires", "gamma", "supported", "leak", "enough", "Errno", "in use", "aborted",
+    "named", "requires", "gamma", "supported", "leak", "enough", "Errno", "in use", "aborted", "dead", "Segfault",
+    "dumped", "Killed", "unbalanced", "implementation", "died",
 )  # fmt: skip
 """Every needle holds one of these: a quick way to see that a line is none of them."""
 
@@ -123,7 +145,11 @@ def find(text: str) -> Trouble | None:
     for needle, trouble in _NEEDLES:
         if needle in text:
             return trouble
-    return None
+    if _ground.DEVICE_OOM.search(text) is not None:
+        return Trouble("oom", "fraction_too_high", _LOWER)
+    # Import errors and the like are told as harmless notes too: only an exception counts.
+    found = _ground.death(text) or (_ground.find(text) if is_exception(text) else None)
+    return None if found is None else Trouble(found.kind, _CAUSES.get(found.cause, found.cause), found.hint)
 
 
 def is_exception(text: str) -> bool:

@@ -45,6 +45,8 @@ class Failures:
 
     def __init__(self) -> None:
         self._causes: dict[str, int] = {}
+        self._told_by: dict[str, set[str]] = {}
+        self._cause_kind: Kind = "error"
         self._cause_line = self._trace_line = self._chained = -EPISODE
         self._held: Failure | None = None
         self._block: list[str] = []
@@ -87,6 +89,8 @@ class Failures:
         if found is None:
             if piece.known or trouble.USAGE.search(message):
                 found = trouble.diagnose(message)
+            elif (found := trouble.ended(message)) is not None:
+                return self._judge(line, piece, found)
         elif not piece.known and line - self._trace_line > TRACE and not found.hint:
             return None
         return None if found is None else self._judge(line, piece, found)
@@ -127,20 +131,37 @@ class Failures:
             fields["hint"] = found.hint
         fields |= found.extras
         key = found.kind + _DIGITS.sub("#", found.reason)
-        if found.consequence:
-            if line - self._cause_line > EPISODE and self._held is None:
-                self._held = Failure(line, found.kind, fields, piece, key)
-            return ()
         recent = line - self._cause_line <= EPISODE
+        if found.consequence:
+            return self._follows(Failure(line, found.kind, fields, piece, key), found, recent=recent)
         if recent and line - self._chained <= EPISODE and not found.hint:
             return ()
-        before = self._causes.get(key)
-        ranked = piece.rank is not None and bool(piece.rank.keys() - {"DP"})
+        before, rank = self._causes.get(key), str(piece.rank)
+        told_by = self._told_by.setdefault(key, set()) if len(self._told_by) < 256 else set()
+        ranked = piece.rank is not None and bool(piece.rank.keys() - {"DP"}) and rank not in told_by
+        told_by.add(rank)
         if before is not None and not (ranked and line - before <= COPIES):
+            self._cause_line = line if recent else self._cause_line
             return ()
         if len(self._causes) < 256:
-            self._causes[key] = line
-        self._cause_line = line
+            self._causes.setdefault(key, line)
+        self._cause_line, self._cause_kind = line, found.kind
         died = self._held is not None and self._held.kind == "crash"
         self._held = None
         return [Failure(line, "crash" if died and found.kind == "error" else found.kind, fields, piece, key)]
+
+    def _follows(self, failure: Failure, found: trouble.Trouble, *, recent: bool) -> Sequence[Failure]:
+        """What only tells that something else failed: held back without a cause, else of the cause's episode.
+
+        That an engine died while it served is told once even so, unless its cause is a crash by itself.
+        """
+        if not recent:
+            vague = self._held is not None and self._held.fields["cause"] == "consequence"
+            if self._held is None or (vague and found.cause != "consequence"):
+                self._held = failure
+            return ()
+        self._cause_line = failure.line
+        if found.cause != "died" or self._cause_kind == "crash":
+            return ()
+        self._cause_kind = "crash"
+        return [failure]

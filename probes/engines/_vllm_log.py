@@ -12,7 +12,8 @@ prefill/decode (iteration lines): `iteration scheduled_tokens step_ms dummy kv_u
 preempt (V0 only): `preempted`; oom: `tried_bytes free_bytes total_bytes wanted_bytes gpu`; error: `fitting_model_len`;
 reject: `status`; reject, preempt, oom, crash, error, exit: `reason`, and `hint` where a cure is known;
 oom, crash, error: `cause`, one of `fraction_too_low fraction_too_high memory_busy bad_flag port_in_use model_not_found
-no_gpu disk_full missing_package kernel ranks exception consequence died`.
+no_gpu disk_full host_memory missing_package unsupported_model kernel ranks hang native killed exception consequence
+died`.
 """
 
 from __future__ import annotations
@@ -64,6 +65,10 @@ def _speaks(text: str) -> bool:
         or "KV cache size" in text
         or "aximum c" in text
         or "preempted" in text
+        or "Killed" in text
+        or "core dumped" in text
+        or "Segfault" in text
+        or "Watchdog" in text
     )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from probes.engines._ground import DEVICE_OOM, death, find
 from probes.events import Kind
 
 GIB = 2**30
@@ -112,6 +113,18 @@ _KNOWN: tuple[tuple[str, Kind, str, str], ...] = (
     ("No space left on device", "error", "disk_full", "a disk or shared memory is full: free it, or give more"),
     ("illegal memory access", "crash", "kernel", "a kernel crashed: update vLLM or the driver, or try --enforce-eager"),
     ("NCCL error", "crash", "ranks", "communication between GPUs failed: do all ranks live? NCCL_DEBUG=INFO says more"),
+    (
+        "RPC call to ",
+        "crash",
+        "hang",
+        "a worker did not answer in time: look for a rank that failed or still compiles",
+    ),
+    (
+        "has no vLLM implementation",
+        "error",
+        "unsupported_model",
+        "this version does not know that model: a newer one may",
+    ),
 )
 
 _SAID = re.compile(r"([^\[]{1,400}) \[type=")
@@ -122,7 +135,7 @@ _FREE = re.compile(
     re.ASCII,
 )
 _LEN = re.compile(
-    r"max seq len \((\d+)\).{0,80}?\((\d[\d.]*) GiB KV cache is needed.{0,120}?available KV cache memory "
+    r"max seq len \((\d+)\).{0,80}?(\d[\d.]*) GiB KV cache is needed.{0,120}?available KV cache memory "
     r"\((-?\d[\d.]*) GiB\)",
     re.ASCII,
 )
@@ -130,7 +143,6 @@ _LEN_ADVICE = re.compile(r"estimated maximum model length is (\d+)", re.ASCII)
 _LEN_V0 = re.compile(
     r"max seq len \((\d+)\) is larger than the maximum number of tokens that can be stored in KV cache \((\d+)\)"
 )
-_OOM = re.compile(r"(?:CUDA|HIP|XPU|NPU)\s+out of memory|OutOfMemoryError|CUDA error: out of memory")
 _OOM_WANT = re.compile(r"Tried to allocate (\d[\d.]*) ([KMG]iB)", re.ASCII)
 _OOM_HAVE = re.compile(
     r"GPU (\d+) has a total capacity of (\d[\d.]*) ([KMG]iB) of which (\d[\d.]*) ([KMG]iB) is free", re.ASCII
@@ -177,7 +189,16 @@ def diagnose(message: str) -> Trouble | None:
     usage = USAGE.search(message)
     if usage:
         return Trouble("error", usage[1], "this vLLM does not take that: see `vllm serve --help`", "bad_flag")
-    return None
+    below = find(message)
+    return None if below is None else Trouble(below.kind, clean(message), below.hint, below.cause)
+
+
+def ended(message: str) -> Trouble | None:
+    """A raw line that tells of a process's end; where something has failed before, it is a consequence of that."""
+    below = death(message)
+    if below is None:
+        return None
+    return Trouble(below.kind, clean(message), below.hint, below.cause, consequence=True)
 
 
 def tail(message: str) -> str:
@@ -280,7 +301,7 @@ def _too_long(message: str) -> Trouble | None:
 
 
 def _oom(message: str) -> Trouble | None:
-    if _OOM.search(message) is None or "warming up sampler with" in message:
+    if DEVICE_OOM.search(message) is None or "warming up sampler with" in message:
         return None
     extras: dict[str, Any] = {}
     want, have = _OOM_WANT.search(message), _OOM_HAVE.search(message)
