@@ -1,7 +1,8 @@
 r"""Bytes of a growing file to whole lines: nothing lost, nothing reordered, in bounded memory.
 
-Lines end at `\n` only; a `\r` stays in its line for the reader of the engine. Bad UTF-8 is replaced. The file may be
-truncated or replaced under its name (rotation) at any time.
+Lines end at `\n` only; a `\r` stays in its line for the reader of the engine. Bad UTF-8 is replaced, NUL bytes are left
+out: a file that was cut under its writer begins with thousands of them. The file may be truncated or replaced under its
+name (rotation) at any time.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Splitter:
 
     def feed(self, data: bytes) -> list[str]:
         r"""The lines that end in `data`; what follows the last `\n` is held (at most `line_max` bytes of it)."""
+        if b"\0" in data:
+            data = data.replace(b"\0", b"")
         head, newline, rest = data.partition(b"\n")
         if not newline:
             self._hold(data)

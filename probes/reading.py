@@ -5,6 +5,7 @@ A log of any size goes through in bounded memory: records are handed on as they 
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import sys
 import zlib
@@ -33,6 +34,7 @@ SURE = 0.3
 """Below this no engine is named."""
 SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
 WARNINGS = 200
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 class Unreadable(OSError):  # noqa: N818  (what is so, not what broke)
@@ -277,8 +279,12 @@ def read(
         log.choose(engine)
     splitter = Splitter()
     with opened(path) as stream:
-        while data := _chunk(stream, log):
-            log.feed(splitter.feed(data))
+        data = _chunk(stream, log)
+        # PowerShell writes what it redirects in UTF-16, and only there a file begins so.
+        wide = codecs.getincrementaldecoder("utf-16")("replace") if data.startswith(_WIDE) else None
+        while data:
+            log.feed(splitter.feed(wide.decode(data).encode("utf-8", "replace") if wide else data))
+            data = _chunk(stream, log)
     log.feed(splitter.close())
     log.close()
     return log.reading()

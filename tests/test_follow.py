@@ -23,6 +23,7 @@ def test_any_cuts_give_the_same_lines(data: bytes, cuts: list[int]) -> None:
     for a, b in itertools.pairwise(edges):
         got.extend(parts.feed(data[a:b]))
     assert got + parts.close() == expected
+    data = data.replace(b"\0", b"")
     assert expected == [line.decode("utf-8", "replace") for line in data.removesuffix(b"\n").split(b"\n")] or not data
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 from pathlib import Path
@@ -245,3 +246,22 @@ def test_counts_agree_with_their_nouns_and_times_are_short(tmp_path: Path) -> No
         )
     )  # fmt: skip
     assert "15:38:10–15:38:30" in screen(read(log), 100)
+
+
+@pytest.mark.parametrize("coding", ["utf-16", "utf-16-be"])
+@pytest.mark.parametrize("bom", [True, False])
+def test_a_log_that_powershell_wrote_reads_the_same(tmp_path: Path, coding: str, bom: bool) -> None:
+    plain = write(tmp_path, sglang(3) + "The path is D:\\Modèles\n")
+    wide = tmp_path / "wide.log"
+    text = plain.read_text().replace("\n", "\r\n").encode("utf-16-le" if coding == "utf-16" else coding)
+    mark = (codecs.BOM_UTF16_LE if coding == "utf-16" else codecs.BOM_UTF16_BE) if bom else b""
+    wide.write_bytes(mark + text)
+    left, right = read(plain), read(wide)
+    assert (right.lines, right.records, right.ceiling) == (left.lines, left.records, left.ceiling)
+
+
+def test_a_log_that_was_cut_under_its_writer_begins_with_nothing(tmp_path: Path) -> None:
+    log = write(tmp_path, sglang(3))
+    records = read(log).records
+    log.write_bytes(b"\0" * 70_000 + log.read_bytes())
+    assert read(log).records == records
