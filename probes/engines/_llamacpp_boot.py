@@ -124,7 +124,7 @@ _PARAMETER = re.compile(
 _DEPTHS = ("n_max", "size_m", "size_value", "n_draft")
 _CHANGED = re.compile(
     r"not supported|will be disabled|disabling|capping|rounding down|to avoid assertion|clamping to"
-    r"|context size reduced|ignor(?:ed|ing)|forc(?:ed|ing) "
+    r"|failed to fit params|context size reduced|ignor(?:ed|ing)|forc(?:ed|ing) "
     r"|possible training|no effect|falling back|overrid"
 )
 
@@ -257,7 +257,7 @@ def _context(start: Start, line: Line) -> Iterator[Said]:
     if found:
         here = _here(start, line)
         # Builds before mid-2025 open a context without saying so: its sizes start again with n_seq_max or n_ctx.
-        if found[1] in here.settings and found[1] in {"n_seq_max", "n_ctx"} and here.caches:
+        if found[1] in here.settings and found[1] in {"n_seq_max", "n_ctx"} and (here.caches or here.buffers):
             here = Context(line.number)
             start.contexts.append(here)
         value = int(found[2]) if found[2].isdigit() else int(found[2] == "true")

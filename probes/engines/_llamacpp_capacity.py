@@ -114,11 +114,8 @@ def _bytes(start: Start, found: dict[str, Any], lines: dict[str, int], explain: 
         return
     full = [cache for cache in context.caches if not cache.window]
     windows = [cache for cache in context.caches if cache.window]
-    told = sum(cache.size for cache in context.caches)
-    if told:
-        found["kv_bytes"], lines["kv_bytes"] = told, context.caches[-1].line
-    elif context.total:
-        found["kv_bytes"], lines["kv_bytes"] = context.total
+    if told := _told(context):
+        found["kv_bytes"], lines["kv_bytes"] = told
     if full and full[0].streams > 1:
         explain.append(
             f"`{full[0].cells:,} cells` is one stream's share; {full[0].streams} streams hold "
@@ -135,13 +132,20 @@ def _bytes(start: Start, found: dict[str, Any], lines: dict[str, int], explain: 
         explain.append(f"Recurrent state is kept for {context.recurrent[0]} sequences: these cells are not tokens.")
     drafts = start.contexts[1:]
     other = sum(each.working for each in start.contexts) + start.draft_weights
-    other += sum(cache.size for each in drafts for cache in each.caches)
+    kept = sum(told[0] for each in drafts if (told := _told(each)))
+    other += kept
     if other:
         found["other_bytes"] = other
         lines["other_bytes"] = drafts[-1].line if drafts else context.line
     if drafts:
-        kept = sum(cache.size for each in drafts for cache in each.caches)
         explain.append(f"The draft has its own weights and cache ({kept / MIB:,.0f} MiB of KV): memory, not capacity.")
+
+
+def _told(context: Context) -> tuple[int, int] | None:
+    """Bytes of a context's caches as its own lines add them up, and the line."""
+    if context.caches:
+        return sum(cache.size for cache in context.caches), context.caches[-1].line
+    return context.total
 
 
 def identities(start: Start) -> list[Warn]:
@@ -156,10 +160,9 @@ def identities(start: Start) -> list[Warn]:
         found.append(Warn(held[1], f"the cache holds {held[0]:,} tokens, but {lanes} slots of {share:,} "
                                    f"are {lanes * share:,}"))  # fmt: skip
     if context:
-        told = sum(cache.size for cache in context.caches) or (context.total[0] if context.total else 0)
+        told, line = _told(context) or (0, context.line)
         # Printed with two decimals a device and a sum: half a hundredth of a MiB each.
         if told and context.buffers and abs(told - context.buffers) > 0.01 * MIB * 32:
-            line = context.caches[-1].line if context.caches else context.line
             found.append(Warn(line, f"KV buffers of all devices add up to {context.buffers / MIB:,.2f} MiB, but the "
                                     f"cache says {told / MIB:,.2f} MiB"))  # fmt: skip
     found.extend(Warn(line, f"the server says: {text}") for line, text in dict.fromkeys(start.resets))

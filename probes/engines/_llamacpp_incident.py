@@ -196,6 +196,8 @@ class Incidents:
             return record(line, "reject", fields | {"hint": "the request's own grammar, schema or sampler is wrong"})
         if "KV cache is full" in why:
             fields |= {"pool_exhausted": True, "hint": _hint(start)}
+        elif "Compute error" in why:
+            fields["hint"] = "the device could not compute the batch: the lines above say why, often too little memory"
         elif "Invalid input batch" in why:
             fields["hint"] = (
                 "the cached part of the prompt and the rest don't join: try --no-cache-prompt or a newer build"

@@ -13,6 +13,7 @@ from typing import Any
 
 from probes.engines import _llamacpp_boot as boot
 from probes.engines import _llamacpp_capacity as sizes
+from probes.engines import _llamacpp_counters as counters
 from probes.engines import _llamacpp_requests as requests
 from probes.engines import _llamacpp_trouble as trouble
 from probes.engines._llamacpp_incident import Incidents
@@ -35,7 +36,7 @@ _BOOT_WORDS = (
 )  # fmt: skip
 _NO_EVENT = frozenset({
     "res send", "set_embeddings", "llama_model_loader", "print_info", "load", "srv log_server_r", "llm_load_print_meta",
-    "srv log_server_request", "llama_print_timings", "llama_perf_context_print", "common_perf_print",
+    "srv log_server_request", "llama_perf_context_print", "common_perf_print",
     "common_sampler_init", "log_server_request",
 })  # fmt: skip
 """Labels of lines that hold no event: dumps of prompts and metadata, and the process's own totals at its end."""
@@ -221,17 +222,20 @@ class Reader:
         if not label:
             yield from self._bare(server, line)
         elif text.startswith("statistics "):
-            yield from requests.statistics(line)
+            yield from counters.statistics(line)
         elif label == "print_timings":
             self._traits.add("key=value (2024)" if line.pairs else "print_timings (2023)")
             old = requests.old_line if line.pairs else requests.bare_line
             yield from old(server.requests, line, text.strip())
+        elif label == "llama_print_timings":
+            self._traits.add("llama_print_timings (2023)")
+            yield from requests.library_line(server.requests, line, text.strip())
         elif label.startswith(_BOOT_LABELS) and (
             level not in {"E", "W", ""} or (not level and trouble.recognise(text) is None)
         ):
             yield from self._boot(server, line)
         elif label.startswith("que") or text.startswith("no slot is available"):
-            yield from requests.queue_line(server.requests, line, server.start.slots)
+            yield from counters.queue_line(server.requests, line, server.start.slots)
         elif level in {"E", "W", ""}:
             yield from self._loud(server, line)
         else:
@@ -290,7 +294,7 @@ class Reader:
             self._traits.add(_BARE_BLOCK)
             yield from requests.bare_line(server.requests, line, text)
         elif text.startswith("statistics "):
-            yield from requests.statistics(line._replace(message=text))
+            yield from counters.statistics(line._replace(message=text))
         elif text.startswith("-> Slot "):
             yield from self._boot(server, line._replace(message=text))
         elif _SPOKEN.match(text) or (line.level in {"E", "W"} and line.t is not None):

@@ -1,7 +1,7 @@
 """Requests in a llama-server log: the block of timing lines of each, from `prompt eval time` to `release`.
 
 A block's lines carry a slot and a task in newer builds and nothing in older ones, where they belong to the last header.
-Counters that run over the server's life (`statistics`) never become a request's.
+What is counted outside any request is in `_llamacpp_counters`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _EVAL = re.compile(
     r"(?:generation )?eval time\s*=\s*(\d{1,12}\.\d{1,9}) ms\s*/\s*(\d{1,15}) (?:tokens|runs)\s*"
     r"\(\s*\S+ ms per token,\s*(\S+) tokens per second\)"
 )
+_SAMPLED = re.compile(r"sample time\s*=\s*\d{1,12}\.\d{1,9} ms\s*/\s*(\d{1,15}) runs\b")
 _TOTAL = re.compile(r"total time\s*=\s*(\d{1,12}\.\d{1,9}) ms(?:\s*/\s*\d+ tokens)?\s*$")
 _GRAPHS = re.compile(r"graphs reused\s*=\s*\d+\s*$")
 _ACCEPT = re.compile(
@@ -44,14 +45,6 @@ _PREFILL_TPS = re.compile(r" s / (\d{1,12}\.\d{1,9}) tokens per second\s*$")
 _NEW = re.compile(r"new prompt, n_ctx_slot = (\d{1,15}), .*?(?:task\.n_tokens|n_prompt_tokens) = (\d{1,15})\s*$")
 _CACHED = re.compile(r"cached n_tokens = (\d{1,15}), memory_seq_rm|kv cache rm \[(\d{1,15}), end\)")
 _IDS = re.compile(r"id_slot=(\d{1,15}) id_task=(\d{1,15})")
-_TASK = re.compile(r"(?:id_task|task,? id) = (\d{1,15})")
-_STATISTICS = re.compile(r"statistics\s+([\w.+-]+): ")
-_COUNTS = {
-    "total_drafts": re.compile(r"#gen drafts =\s*(\d{1,15}),"),
-    "total_drafted": re.compile(r"#gen tokens =\s*(\d{1,15}),"),
-    "total_accepted": re.compile(r"#acc tokens =\s*(\d{1,15}),"),
-}
-_DURATIONS = re.compile(r"dur\(b,g,a\) =\s*[\d.]+,\s*(\d{1,12}\.\d{3}),\s*[\d.]+ ms")
 
 BLOCK = ("prompt eval time", "eval time", "generation eval time", "total time", "graphs reused", "draft acceptance",
          "acc per pos")  # fmt: skip
@@ -160,6 +153,26 @@ def old_line(state: Requests, line: Line, text: str) -> Iterator[Record]:
     _part(state, line, task, int(ids[1]) if ids else None, text)
     if text.startswith("total time"):
         yield from finish(state, task)
+
+
+def library_line(state: Requests, line: Line, text: str) -> Iterator[Record]:
+    """A line of the library's own timings, which the server of 2023 printed after each request.
+
+    Its `runs` leave out the first token, which comes with the prompt; those of sampling count every token.
+    """
+    if text.startswith("prompt eval") and "prompt_ms" in _fields(state, -1):
+        yield from finish(state, -1)
+    sampled = _SAMPLED.match(text)
+    if sampled:
+        _start(state, line, -1, None).fields["output_tokens"] = int(sampled[1])
+    elif text.startswith(BLOCK):
+        known = _fields(state, -1).get("output_tokens")
+        _part(state, line, -1, None, text)
+        fields, spent = _fields(state, -1), _EVAL.match(text)
+        if spent and int(spent[2]):
+            fields |= {"output_tokens": known or int(spent[2]) + 1, "tpot_ms": float(spent[1]) / int(spent[2])}
+        if text.startswith("total time"):
+            yield from finish(state, -1)
 
 
 def _start(state: Requests, line: Line, task: int, slot: int | None) -> Block:
@@ -345,41 +358,3 @@ def finish_all(state: Requests) -> Iterator[Record]:
     """What is still open: the log ended before the release."""
     for task in list(state.open):
         yield from finish(state, task)
-
-
-def queue_line(state: Requests, line: Line, lanes: int | None) -> Iterator[Record]:
-    """Deferred tasks, told at verbosity 5 only: every slot is busy when one is deferred."""
-    text = line.message
-    if text.startswith("no slot is available, defer task"):
-        found = _TASK.search(text)
-        if found:
-            state.deferred.add(int(found[1]))
-            if len(state.deferred) > HELD_MAX:
-                state.deferred.pop()
-            yield record(line, "throughput", _queue(state, lanes) | {"deferred_task": int(found[1]), "no_slot": True})
-    elif text.startswith("pop deferred task"):
-        found = _TASK.search(text)
-        if found:
-            state.deferred.discard(int(found[1]))
-            yield record(line, "throughput", {"waiting": len(state.deferred), "resumed_task": int(found[1])})
-
-
-def _queue(state: Requests, lanes: int | None) -> dict[str, Any]:
-    return {"waiting": len(state.deferred)} | ({"running": lanes} if lanes else {})
-
-
-def statistics(line: Line) -> Iterator[Record]:
-    """Counters of one speculator over the server's life: under names of their own, never to be added to requests."""
-    found = _STATISTICS.match(line.message)
-    if found is None:
-        return
-    fields: dict[str, Any] = {"impl": found[1]}
-    for name, pattern in _COUNTS.items():
-        count = pattern.search(line.message)
-        if count is None:
-            return
-        fields[name] = int(count[1])
-    spent = _DURATIONS.search(line.message)
-    if spent:
-        fields["total_draft_ms"] = float(spent[1])
-    yield record(line, "spec", fields)

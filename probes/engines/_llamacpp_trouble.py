@@ -88,7 +88,7 @@ TABLE: tuple[Trouble, ...] = (
            reason="a quantised V cache needs flash attention"),
     _entry("model", "error", r"error loading model|failed to load (?:draft )?model|failed to create (?:llama_)?context|"
            r"unable to load model", _MODEL_HINT),
-    _entry("model", "error", r"failed to fit params|cannot meet free memory targets", _MEMORY_HINT, fatal=False),
+    _entry("model", "error", r"cannot meet free memory targets?", _MEMORY_HINT, fatal=False),
     _entry("exit", "error", r"exiting due to (.+)", "see the first error above", reason="exiting due to {0}"),
 )  # fmt: skip
 
@@ -104,13 +104,13 @@ NEEDLES = (
 """A line without any of these can't match the table."""
 
 
-_CALM = ("failed to measure", "already set by user")
+_CALM = ("failed to measure", "failed to fit params")
 
 
 def recognise(message: str) -> tuple[Trouble, str] | None:
     """The entry that a message matches, and its reason in words (at most 300 characters)."""
     # Sizes are measured before loading; what fails then is told again when it really fails.
-    # What the server would have fitted by itself but the user has set already is nobody's failure.
+    # Where its own fitting gives up, the server goes on with what it was told.
     if not any(needle in message for needle in NEEDLES) or any(calm in message for calm in _CALM):
         return None
     for trouble in TABLE:
