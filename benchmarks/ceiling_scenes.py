@@ -164,7 +164,7 @@ class Stage:
             at += LOOK_S
             core.advance(at)
             self.look()
-        return self.diagnosis.now()
+        return self.diagnosis.so_far()
 
     def look(self) -> None:
         """Read the log and the metrics, as the bench does once a second."""

@@ -68,7 +68,10 @@ def noise_of(table: tables.Table, given: Sequence[str]) -> Noise:
 
 def speed_of(text: str) -> float:
     """How much faster than real. Raises `argparse.ArgumentTypeError`."""
-    speed = float(text)
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = 0.0
     if not 0.01 <= speed <= 10_000:
         raise argparse.ArgumentTypeError(f"{text}: want 0.01 to 10000")
     return speed

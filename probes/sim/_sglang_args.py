@@ -150,7 +150,7 @@ def _delay(args: Mapping[str, Any], algorithm: str | None, lanes: int) -> int:
         return int(given)
     if algorithm not in {"DSPARK", "DFLASH"} or lanes < DELAY_FROM:
         return 0
-    return 3 if lanes <= 16 else 4
+    return min(4, max(2, (lanes + 5) // 6))
 
 
 def _depth(args: Mapping[str, Any]) -> tuple[int, str | None]:

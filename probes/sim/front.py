@@ -16,6 +16,8 @@ from probes.sim.draft import Drafts, Noise, Text
 from probes.sim.tables import Table
 from probes.sim.wire import Answer, Asked
 
+CHAT = frozenset({"/v1/chat/completions", "/chat/completions"})
+
 
 class BadStartError(Exception):
     """The server ends before it is up: lines as the real one prints them, and its exit code."""
@@ -165,6 +167,38 @@ def read(asked: Asked) -> dict[str, Any]:
 def whole(value: Any) -> int | None:
     """A count, or None."""
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def one_reply(body: Mapping[str, Any]) -> None:
+    """Raises ValueError where more replies than one are asked for: no dialect here makes them."""
+    if body.get("n") not in {None, 1}:
+        raise ValueError(f"n={body['n']}: only one choice is simulated")
+
+
+def at_least(body: Mapping[str, Any], least: int) -> int | None:
+    """The output limit that was asked for. Raises ValueError when it is no whole number from `least` on."""
+    name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}.")
+    return value
+
+
+def stops(body: Mapping[str, Any]) -> tuple[str, ...]:
+    """The strings at which a reply is to end."""
+    given = body.get("stop")
+    texts = given if isinstance(given, list) else [given]
+    return tuple(text for text in texts if isinstance(text, str) and text)
+
+
+def wrong_method(asked: Asked, *paths: str) -> Answer | None:
+    """FastAPI's refusal of a known path asked by another method; `paths`: those that are only read."""
+    chat = asked.path in CHAT and asked.method != "POST"
+    if chat or (asked.path in paths and asked.method not in {"GET", "HEAD"}):
+        return Answer(405, {"detail": "Method Not Allowed"})
+    return None
 
 
 def make_chat(

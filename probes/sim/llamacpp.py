@@ -147,12 +147,14 @@ class LlamaCpp:
     def get(self, asked: Asked) -> Answer:
         """What the server says of itself."""
         o = self.options
+        if asked.method not in {"GET", "HEAD"}:
+            return _error(404, "File Not Found", "not_found_error")
         if asked.path == "/health":
             return Answer(200, {"status": "ok"})
         if asked.path == "/v1/models":
             meta = {"n_ctx": o.per_slot, "n_ctx_train": int(self.world.table.memory.get("context", 131072))}
             card = {"id": self.model, "object": "model", "owned_by": "llamacpp", "meta": meta}
-            return Answer(200, {"object": "list", "data": [card]})
+            return Answer(200, {"object": "list", "data": [card | {"simulated": True}]})
         if asked.path == "/props":
             return Answer(200, {"default_generation_settings": {"n_ctx": o.per_slot}, "total_slots": o.slots,
                                 "model_path": o.model, "build_info": "b10068-simulated"})  # fmt: skip
@@ -185,6 +187,7 @@ class LlamaCpp:
             return _error(500, "[json.exception.parse_error.101] parse error", "server_error")
         try:
             body = front.read(asked)
+            front.one_reply(body)
         except ValueError as problem:
             return _error(400, str(problem), "invalid_request_error")
         o = self.options

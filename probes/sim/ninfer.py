@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -28,6 +29,9 @@ class Ninfer:
     binds_at_once = True
 
     def __init__(self, argv: list[str], world: World) -> None:
+        if argv[:1] in (["-h"], ["--help"]):
+            sys.stdout.write("\n".join(USAGE) + "\n")
+            raise BadStartError([], 0)
         try:
             self.options: Options = parse(argv)
         except ValueError as problem:
@@ -150,7 +154,11 @@ class Ninfer:
     def get(self, asked: Asked) -> Answer:
         """Health and the model list; there are no metrics."""
         model = {"id": self.model, "object": "model", "created": int(self.world.wall), "owned_by": "ninfer",
-                 "max_model_len": self.options.max_context}  # fmt: skip
+                 "max_model_len": self.options.max_context, "simulated": True}  # fmt: skip
+        if not self._allowed(asked):
+            return _error(401, "invalid_api_key", "invalid API key")
+        if asked.method not in {"GET", "HEAD"}:
+            return _error(404, "not_found", f"no route for {asked.method} {asked.path}")
         if asked.path == "/health":
             return Answer(200, {"status": "ok"})
         if asked.path == "/v1/models":
@@ -161,8 +169,7 @@ class Ninfer:
 
     def chat(self, asked: Asked) -> Chat | Answer:
         """Refusals here leave no line in the log."""
-        key = self.options.api_key
-        if key and asked.headers.get("authorization") != f"Bearer {key}":
+        if not self._allowed(asked):
             return _error(401, "invalid_api_key", "invalid API key")
         try:
             body = front.read(asked)
@@ -170,7 +177,10 @@ class Ninfer:
             return _error(400, None, "request body must be a JSON object with messages")
         if refusal := self._checked(body):
             return refusal
-        limit = front.whole(body.get("max_completion_tokens", body.get("max_tokens")))
+        try:
+            limit = front.at_least(body, 0)
+        except ValueError as problem:
+            return _error(400, None, str(problem), "max_tokens")
         limit = self.options.default_max_tokens if limit is None else limit
         self._count += 1
         chat = front.make_chat(
@@ -187,12 +197,21 @@ class Ninfer:
             ask.output, ask.finish = room, "length"
         return chat
 
+    def _allowed(self, asked: Asked) -> bool:
+        """Whether it has the key, where one is needed: everywhere but at /health."""
+        key = self.options.api_key
+        return not key or asked.path == "/health" or asked.headers.get("authorization") == f"Bearer {key}"
+
     def _checked(self, body: Mapping[str, Any]) -> Answer | None:
         if body.get("model") != self.model:
             return _error(404, "model_not_found", f"The model '{body.get('model')}' does not exist")
         for name in ("logprobs", "logit_bias", "response_format"):
             if body.get(name):
                 return _error(400, f"{name}_not_supported", f"{name} is not supported")
+        if body.get("n") not in {None, 1}:
+            return _error(400, "n_not_supported", "n must be 1", "n")
+        if len(front.stops(body)) > 4:
+            return _error(400, None, "stop takes 4 strings at most", "stop")
         tools = body.get("tools")
         for place, tool in enumerate(tools if isinstance(tools, list) else []):
             function = tool.get("function") if isinstance(tool, dict) else None

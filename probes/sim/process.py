@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes.sim.core import Ask
-from probes.sim.front import BadStartError, Chat, Front
+from probes.sim.front import CHAT, BadStartError, Chat, Front, stops
 from probes.sim.wire import Answer, Asked, Client
 
 BATCH = 400
@@ -163,7 +163,7 @@ class Process:
             if answer is not None:
                 client.answer(answer)
             return
-        if asked.method == "POST" and asked.path in {"/v1/chat/completions", "/chat/completions"}:
+        if asked.method == "POST" and asked.path in CHAT:
             self._chat(client, asked)
             return
         answer = self.front.get(asked)
@@ -219,6 +219,8 @@ class Stream:
     def __init__(self, process: Process, client: Client, asked: Asked, chat: Chat, *, torn: bool) -> None:
         self._process, self._client, self._asked, self._chat = process, client, asked, chat
         self._torn = torn
+        self._stops = stops(chat.body)
+        self._tail = ""
         chat.ask.told, chat.ask.over = self._told, self._over
         if chat.stream:
             client.begin({"X-Request-Id": chat.id})
@@ -232,12 +234,30 @@ class Stream:
 
     def _told(self, ask: Ask, at: float, count: int) -> None:
         chat = self._chat
-        words = chat.text.take(count)
+        words, stopped = self._until_stop(chat.text.take(count))
         chat.said += words if not chat.stream else ""
-        if chat.stream and self._client.open:
+        if chat.stream and words and self._client.open:
             self._client.event(self._process.front.chunk(chat, words), self._mark(at))
-            if self._torn and ask.made >= 8:
-                self._process.core.end(ask, "torn")
+        if stopped:
+            ask.finish = "stop"
+            self._process.core.end(ask, "stop")
+            return
+        if self._torn and chat.stream and self._client.open and ask.made >= 8:
+            self._process.core.end(ask, "torn")
+
+    def _until_stop(self, words: str) -> tuple[str, bool]:
+        """New text up to the first stop string that it completes, and whether there was one.
+
+        What of the string was sent before stays sent: no text is held back here.
+        """
+        if not self._stops:
+            return words, False
+        whole = self._tail + words
+        ends = [place for text in self._stops if (place := whole.find(text)) >= 0]
+        if ends:
+            return whole[len(self._tail) : max(min(ends), len(self._tail))], True
+        self._tail = whole[-max(map(len, self._stops)) :]
+        return words, False
 
     def _over(self, ask: Ask, at: float) -> None:
         front, chat, client = self._process.front, self._chat, self._client

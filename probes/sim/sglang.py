@@ -194,11 +194,15 @@ class SGLang:
     def get(self, asked: Asked) -> Answer:
         """What the server says of itself."""
         p, core = self.plan_, self.core
+        if refusal := front.wrong_method(
+            asked, "/health", "/health_generate", "/v1/models", "/server_info", "/v1/loads"
+        ):
+            return refusal
         if asked.path in {"/health", "/health_generate"}:
             return Answer(200, "")
         if asked.path == "/v1/models":
             card = {"id": self.model, "object": "model", "owned_by": "sglang", "max_model_len": p.context}
-            return Answer(200, {"object": "list", "data": [card]})
+            return Answer(200, {"object": "list", "data": [card | {"simulated": True}]})
         if asked.path in {"/server_info", "/get_server_info"}:
             return Answer(200, text.server_info(p))
         if asked.path == "/v1/loads":
@@ -215,9 +219,10 @@ class SGLang:
         """Refusals have status 400; the model's name is not checked."""
         try:
             body = front.read(asked)
+            front.one_reply(body)
+            asked_limit = front.at_least(body, 0)
         except ValueError as problem:
             return _error(400, str(problem))
-        asked_limit = front.whole(body.get("max_completion_tokens", body.get("max_tokens")))
         p = self.plan_
         self._count += 1
         self._totals["requests"] += 1

@@ -167,13 +167,15 @@ class Vllm:
 
     def get(self, asked: Asked) -> Answer:
         """What the server says of itself."""
+        if refusal := front.wrong_method(asked, "/health", "/version", "/v1/models", "/metrics"):
+            return refusal
         if asked.path in {"/health", "/ping"}:
             return Answer(200, "")
         if asked.path == "/version":
             return Answer(200, {"version": text.VERSION})
         if asked.path == "/v1/models":
             card = {"id": self.model, "object": "model", "owned_by": "vllm", "max_model_len": self.plan_.context}
-            return Answer(200, {"object": "list", "data": [card]})
+            return Answer(200, {"object": "list", "data": [card | {"simulated": True}]})
         if asked.path == "/metrics":
             body = text.metrics(self.plan_, self.core, self.used / self.total, self.counts, self.model)
             return Answer(200, body, "text/plain; version=0.0.4")
@@ -183,12 +185,13 @@ class Vllm:
         """Refusals name the parameter."""
         try:
             body = front.read(asked)
+            front.one_reply(body)
+            limit = front.at_least(body, 1)
         except ValueError as problem:
             return _error(400, str(problem))
         if body.get("model", self.model) != self.model:
             return _error(404, f"The model `{body.get('model')}` does not exist.", "NotFoundError")
         p = self.plan_
-        limit = front.whole(body.get("max_completion_tokens", body.get("max_tokens")))
         if limit is not None and limit > p.context:
             return _error(400, f"max_tokens={limit} cannot be greater than max_model_len={p.context}.")
         self._count += 1

@@ -49,7 +49,10 @@ class Asked:
 
     def json(self) -> Any:
         """The body as JSON. Raises ValueError."""
-        return json.loads(self.body)
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("nested too deeply") from None
 
 
 Handle = Callable[["Client", Asked], None]
@@ -68,6 +71,8 @@ class Client(asyncio.Protocol):
         self._body = bytearray()
         self._keep = True
         self._chunked = False
+        self._bodiless = False
+        self._length = 0
         self.gone: Callable[[], None] | None = None
 
     # -------------------------------------------------------------------------------------------- called by the loop
@@ -88,14 +93,14 @@ class Client(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
+            self._keep = False
             self.answer(Answer(400, {"error": "malformed HTTP"}))
-            self.cut()
 
     # ------------------------------------------------------------------------------------------ called by the parser
 
     def on_message_begin(self) -> None:
         """Another request."""
-        self._url, self._headers, self._body = b"", {}, bytearray()
+        self._url, self._headers, self._body, self._length = b"", {}, bytearray(), 0
 
     def on_url(self, url: bytes) -> None:
         """Its target."""
@@ -107,14 +112,24 @@ class Client(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         """Part of its body."""
-        if len(self._body) + len(body) <= MAX_BODY:
+        self._length += len(body)
+        if self._length <= MAX_BODY:
             self._body += body
+        else:
+            self._body.clear()
 
     def on_message_complete(self) -> None:
         """It is whole."""
         self._keep = bool(self._parser.should_keep_alive())
+        method = self._parser.get_method().decode()
+        self._bodiless = method == "HEAD"
+        if self._length > MAX_BODY:
+            why = f"the body has {self._length} bytes; this simulator takes {MAX_BODY}"
+            self.answer(Answer(413, {"error": {"message": why, "type": "invalid_request_error", "param": None,
+                                               "code": "request_too_large"}}))  # fmt: skip
+            return
         path = self._url.decode("latin-1").partition("?")[0]
-        self._handle(self, Asked(self._parser.get_method().decode(), path, self._headers, bytes(self._body)))
+        self._handle(self, Asked(method, path, self._headers, bytes(self._body)))
 
     # ------------------------------------------------------------------------------------------------ out
 
@@ -127,7 +142,7 @@ class Client(asyncio.Protocol):
         """A whole reply."""
         content = answer.content()
         more = {"Content-Type": answer.kind, "Content-Length": str(len(content)), **answer.headers}
-        self._write(self._head(answer.status, more) + content)
+        self._write(self._head(answer.status, more) + (b"" if self._bodiless else content))
         self._end()
 
     def begin(self, headers: Mapping[str, str]) -> None:
