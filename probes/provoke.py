@@ -38,7 +38,7 @@ async def provoke(
 
     def judgment(_: Any) -> dict[str, Any]:
         simulated = recipe.simulated or any("simulated_speed" in r.raw for r in lab.requests.values())
-        return report(outcomes, run=lab.run.name, engine=recipe.engine, simulated=simulated)
+        return report(outcomes, run=lab.run.name, engine=recipe.engine, simulated=simulated, drafter=recipe.dial.kind)
 
     before, lab.judgment = lab.judgment, judgment
     try:

@@ -11,16 +11,23 @@ import msgspec
 
 from probes.events import Ceiling
 from probes.measure.steps import Measured
-from probes.stats.ceiling_trials import Change, Seen, admits, conclude, effect, seen
+from probes.stats.ceiling_advice import Server, admits
+from probes.stats.ceiling_trials import Change, Seen, conclude, effect, seen
 
 ORDER = {"high": 3, "medium": 2, "low": 1}
 
 
-def report(outcomes: Sequence[Measured], *, run: str, engine: str, simulated: bool) -> dict[str, Any]:
-    """The result of `draftdial ceiling`, however much of the plan was carried out."""
+def report(
+    outcomes: Sequence[Measured], *, run: str, engine: str, simulated: bool, drafter: str = ""
+) -> dict[str, Any]:
+    """The result of `draftdial ceiling`, however much of the plan was carried out. `drafter`: kind of the dial."""
     loads = [o for o in outcomes if o.step.arm.startswith("load") and "x" not in o.step.arm]
-    found = [_load(load, [o for o in outcomes if o.step.arm.startswith(f"{load.step.arm[:-1]}x")], engine)
-             for load in loads]  # fmt: skip
+    found = []
+    for load in loads:
+        trials = [o for o in outcomes if o.step.arm.startswith(f"{load.step.arm[:-1]}x")]
+        step = load.step
+        server = Server(engine, step.depth or 0, drafter, _prompt(load, outcomes), step.settings)
+        found.append(_load(load, trials, server))
     best = max(found, key=_weight, default=None)
     return {
         "kind": "result",
@@ -28,7 +35,7 @@ def report(outcomes: Sequence[Measured], *, run: str, engine: str, simulated: bo
         "run": run,
         "engine": engine,
         "simulated": simulated,
-        "ceiling": best["ceiling"] if best else None,
+        "ceiling": _after(best) if best else None,
         "loads": found,
         "experiments": [{"load": f["load"], **e} for f in found for e in f["experiments"]],
         "admits": best["admits"] if best else None,
@@ -37,10 +44,34 @@ def report(outcomes: Sequence[Measured], *, run: str, engine: str, simulated: bo
 
 
 def _weight(load: dict[str, Any]) -> tuple[bool, int]:
-    return load["ceiling"]["verdict"] not in {"unknown", "none"}, ORDER[load["ceiling"]["confidence"]]
+    sure = ORDER[load["ceiling"]["confidence"]] if load["settled"] == load["ceiling"]["verdict"] else ORDER["medium"]
+    return load["settled"] not in {"unknown", "none"}, sure
 
 
-def _load(before: Measured, trials: Sequence[Measured], engine: str) -> dict[str, Any]:
+def _after(load: dict[str, Any]) -> dict[str, Any]:
+    """The verdict of a load after its experiments: one that they contradict is none, one that they leave is one."""
+    ceiling: dict[str, Any] = dict(load["ceiling"])
+    settled = load["settled"]
+    if settled == ceiling["verdict"]:
+        return ceiling
+    if settled == "unknown":
+        rivals = [ceiling["verdict"], *(r for r in ceiling["rivals"] if r != ceiling["verdict"])]
+        text = f"The load looked like {ceiling['verdict']}, but {load['because']}. {ceiling['sentence']}"
+        return ceiling | {"verdict": "unknown", "confidence": "low", "rivals": rivals, "sentence": text}
+    text = f"The load alone did not tell; {load['because']}. {ceiling['sentence']}"
+    return ceiling | {"verdict": settled, "confidence": "medium", "rivals": [], "sentence": text}
+
+
+def _prompt(load: Measured, outcomes: Sequence[Measured]) -> int | None:
+    """Tokens of this load's longest prompt, as the server counted them in any load with prompts of that length."""
+    burst = load.step.burst
+    if burst is None:
+        return None
+    same = [o for o in outcomes if o.step.burst is not None and o.step.burst.prompt_tokens == burst.prompt_tokens]
+    return max((r.prompt_tokens for o in same for r in o.requests if r.prompt_tokens is not None), default=None)
+
+
+def _load(before: Measured, trials: Sequence[Measured], server: Server) -> dict[str, Any]:
     ceiling = before.ceiling or Ceiling("unknown")
     was = _seen(before)
     effects, told = [], []
@@ -56,7 +87,7 @@ def _load(before: Measured, trials: Sequence[Measured], engine: str) -> dict[str
         trial_told |= {"before": _shown(was), "after": _shown(now)}
         trial_told |= {"for": list(map(str, sorted(found[0]))), "against": list(map(str, sorted(found[1])))}
         told.append(trial_told)
-    says, why = conclude(ceiling, effects)
+    says, why, settled = conclude(ceiling, effects)
     return {
         "load": before.step.why,
         "ceiling": msgspec.to_builtins(ceiling),
@@ -64,7 +95,8 @@ def _load(before: Measured, trials: Sequence[Measured], engine: str) -> dict[str
         "experiments": told,
         "conclusion": says,
         "because": why,
-        "admits": admits(ceiling.verdict, was, before.capacity, engine),
+        "settled": settled,
+        "admits": admits(settled, was, before.capacity, server),
     }
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from probes.events import Capacity, Ceiling, Verdict
 
 Change = Literal["output", "prompt", "lanes"]
+ENOUGH = 3
+"""Reports that tell how a load went."""
 Says = Literal["confirmed", "contradicted", "undecided"]
+SOME = 0.34
+"""Share of the reports in which something waits from which on it is the load that waits, and no moment of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,8 @@ class Seen:
     """Share of the reports with load in which something waited."""
     verdict: Verdict = "unknown"
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    others: int = 0
+    """Requests in the server beyond those of the load, in half of the reports at least: somebody else's."""
 
 
 def seen(
@@ -33,14 +39,24 @@ def seen(
     capacity: Capacity | None, outcomes: Mapping[str, int],
 ) -> Seen:  # fmt: skip
     """A load's reports in short."""
-    busy = [pair for pair in queue if pair[0] or pair[1]]
-    late = [pair for pair in busy if pair[1]] or busy
+    busy = under_load(queue)
+    late = [pair for pair in busy if pair[1]]
+    # Where few reports show a queue, it is no queue that those without one tell of what ran.
+    told = late if len(late) >= SOME * len(busy) else busy
     return Seen(
         streams, max_tokens, prompt_tokens, capacity.lanes if capacity else None,
-        quartile([r for r, _ in late]) if busy else None, quartile([w for _, w in busy]) if busy else None,
-        sum(1 for _, w in busy if w) / len(busy) if busy else None, ceiling.verdict if ceiling else "unknown",
-        dict(outcomes),
+        quartile([r for r, _ in told]) if busy else None, quartile([w for _, w in busy]) if busy else None,
+        len(late) / len(busy) if busy else None, ceiling.verdict if ceiling else "unknown", dict(outcomes),
+        max(0, sorted(r + w for r, w in busy)[(len(busy) - 1) // 2] - streams) if busy and streams else 0,
     )  # fmt: skip
+
+
+def under_load(queue: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Reports with load, from the first on in which nearly as many run as ever: before it, the load still came in."""
+    busy = [pair for pair in queue if pair[0] or pair[1]]
+    most = max((running for running, _ in busy), default=0)
+    start = next((place for place, (running, _) in enumerate(busy) if running >= 0.9 * most), 0)
+    return busy[start:] if len(busy) - start >= ENOUGH else busy
 
 
 def quartile(values: Sequence[int]) -> float:
@@ -55,64 +71,57 @@ def effect(change: Change, before: Seen, after: Seen) -> tuple[frozenset[Verdict
         return frozenset(), frozenset(), "no report tells how many ran and waited"
     b_run, a_run = before.running or 0.0, after.running or 0.0
     b_wait, a_wait = before.waiting or 0.0, after.waiting or 0.0
-    gone = (after.waited_share or 0.0) <= 0.34 * before.waited_share
-    more = a_run >= b_run + max(1.0, 0.04 * b_run)
+    gone = (after.waited_share or 0.0) <= SOME * before.waited_share
+    more, fewer = a_run - b_run, b_wait - a_wait
+    # As many are in flight before and after: one more that runs is one less that waits, or neither is more than noise.
+    moved = more >= max(1.0, 0.04 * b_run) and fewer >= max(1.0, 0.04 * b_wait)
     text = f"running {b_run:g} → {a_run:g}, waiting {b_wait:g} → {a_wait:g}"
     if change == "lanes":
-        if more:
+        if gone or moved:
             return (
                 frozenset({"lanes"}),
                 frozenset({"kv_pool", "state_pool", "prefill"}),
                 f"{text}: more lanes, more run",
             )
+        if more >= 1.0 or fewer >= 1.0:
+            return frozenset(), frozenset(), f"{text}: more lanes, and no clear change"
         return frozenset({"kv_pool", "state_pool"}), frozenset({"lanes"}), f"{text}: more lanes, no more run"
     what = "less output" if change == "output" else "shorter prompts"
-    if gone or more:
+    if gone or moved:
         against: set[Verdict] = {"lanes", "state_pool"}
         speaks: set[Verdict] = {"kv_pool"} if change == "output" else {"kv_pool", "prefill"}
         return frozenset(speaks), frozenset(against), f"{text}: {what}, less waits"
-    if change == "output":
-        return frozenset({"lanes", "state_pool"}), frozenset(), f"{text}: less output, the wait stays"
-    return frozenset({"lanes", "state_pool"}), frozenset({"prefill"}), f"{text}: shorter prompts, the wait stays"
+    if change == "prompt":
+        return frozenset({"lanes", "state_pool"}), frozenset({"prefill"}), f"{text}: shorter prompts, the wait stays"
+    if before.prompt_tokens > before.max_tokens:  # half of little: a pool is as full as before
+        return frozenset(), frozenset(), f"{text}: less output, the wait stays, as prompts are most of a request"
+    return frozenset({"lanes", "state_pool"}), frozenset(), f"{text}: less output, the wait stays"
 
 
 def conclude(
     verdict: Ceiling, effects: Sequence[tuple[frozenset[Verdict], frozenset[Verdict], str]]
-) -> tuple[Says, str]:
-    """Whether the experiments bear a verdict out. One that speaks against it is enough to contradict."""
+) -> tuple[Says, str, Verdict]:
+    """Whether the experiments bear a verdict out, why, and the verdict after them.
+
+    One that speaks against it is enough to contradict, and leaves `unknown`.
+    """
     told = [e for e in effects if e[0] or e[1]]
     if not told:
-        return "undecided", "no experiment told anything"
+        return "undecided", "no experiment told anything", verdict.verdict
     if verdict.verdict == "unknown":
-        left: set[Verdict] = set(verdict.rivals or ("lanes", "kv_pool", "state_pool", "prefill"))
+        left: set[Verdict] = set(verdict.rivals)
+        if not left:
+            return "undecided", "nothing is known that the experiments could tell apart", "unknown"
         for _, against, _ in told:
             left -= against
         for speaks, _, _ in told:
             left = left & speaks or left
-        if len(left) == 1:
-            return "confirmed", f"the experiments leave {next(iter(left))}"
-        return "undecided", "the experiments leave " + (" and ".join(sorted(left)) or "nothing")
+        if len(left) == 1 and any(left <= speaks for speaks, _, _ in told):
+            only = next(iter(left))
+            return "confirmed", f"the experiments leave {only}", only
+        return "undecided", "the experiments leave " + (" and ".join(sorted(left)) or "nothing"), "unknown"
     if any(verdict.verdict in against for _, against, _ in told):
-        return "contradicted", f"an experiment speaks against {verdict.verdict}"
+        return "contradicted", f"an experiment speaks against {verdict.verdict}", "unknown"
     if any(verdict.verdict in speaks for speaks, _, _ in told):
-        return "confirmed", f"the experiments bear {verdict.verdict} out"
-    return "undecided", "no experiment spoke for or against it"
-
-
-def admits(verdict: Verdict, load: Seen, capacity: Capacity | None, engine: str) -> dict[str, Any] | None:
-    """The setting that would let the whole load run at once, by arithmetic; None where there is none to give."""
-    if verdict == "lanes":
-        knob = {"ninfer": "--max-concurrency", "sglang": "--max-running-requests", "vllm": "--max-num-seqs",
-                "llamacpp": "-np"}.get(engine, "lanes")  # fmt: skip
-        legal = load.streams <= 8 or engine != "ninfer"
-        note = "" if legal else "; the engine takes 8 at most, so send fewer at once"
-        return {"knob": knob, "value": load.streams, "legal": legal,
-                "sentence": f"{knob} {load.streams} would let all {load.streams} run{note}."}  # fmt: skip
-    if verdict == "kv_pool" and capacity is not None and capacity.kv_pool_tokens:
-        page, pool = capacity.page_tokens or 1, capacity.kv_pool_tokens
-        each = -(-(load.prompt_tokens + load.max_tokens) // page) * page
-        fits = max(0, pool // load.streams // page * page - load.prompt_tokens)
-        text = f"{load.streams} × {each:,} tokens need a pool of {load.streams * each:,}; this one holds {pool:,}"
-        text += f", which admits {load.streams} with at most {fits:,} tokens of output each."
-        return {"pool_tokens": load.streams * each, "max_tokens": fits, "sentence": text}
-    return None
+        return "confirmed", f"the experiments bear {verdict.verdict} out", verdict.verdict
+    return "undecided", "no experiment spoke for or against it", verdict.verdict

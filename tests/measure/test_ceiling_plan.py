@@ -14,7 +14,8 @@ from probes.load.plan import bare_recipe, plan_burst
 from probes.measure.ceiling import Ask, Load, ceiling, loads_for, more_lanes, waited
 from probes.measure.ceiling_report import report
 from probes.measure.steps import Burst, Measure, Measured
-from probes.stats.ceiling_trials import Seen, admits, conclude, effect, quartile
+from probes.stats.ceiling_advice import Server, admits
+from probes.stats.ceiling_trials import Seen, conclude, effect, quartile, seen
 
 NINFER = Capacity(kv_pool_tokens=224_000, pages=3500, page_tokens=64, max_context=224_000, lanes=3)
 ASK = Ask("ninfer", 3, {"max_concurrency": 3}, None, 5.0)
@@ -70,7 +71,7 @@ def test_where_something_waits_each_experiment_changes_one_thing() -> None:
     assert found["ceiling"]["verdict"] == "kv_pool"
     assert [e["for"] for e in found["experiments"]] == [["kv_pool"], ["kv_pool", "state_pool"]]
     assert found["loads"][0]["conclusion"] == "confirmed"
-    assert found["loads"][0]["admits"]["max_tokens"] == 224_000 // 3 // 64 * 64 - 60
+    assert found["loads"][0]["admits"]["max_tokens"] == 224_000 // 3 // 64 * 64 - (60 * 5 // 4 + 64) + 1
     assert found["simulated"]
 
 
@@ -95,39 +96,121 @@ def test_long_prompts_are_shortened_too_and_state_slots_stay() -> None:
     assert done[-1].step.settings == {"max_running_requests": 54, "max_mamba_cache_size": 48}
 
 
-def seen(running: float, waiting: float, share: float) -> Seen:
+def went(running: float, waiting: float, share: float) -> Seen:
     return Seen(4, 100, 60, 3, running, waiting, share)
 
 
 @pytest.mark.parametrize(("change", "after", "speaks", "against"), [
-    ("output", seen(3, 0, 0.0), "kv_pool", "lanes"),
-    ("output", seen(3, 1, 1.0), "lanes", None),
-    ("prompt", seen(3, 1, 1.0), "lanes", "prefill"),
-    ("lanes", seen(4, 0, 0.0), "lanes", "kv_pool"),
-    ("lanes", seen(3, 1, 1.0), "kv_pool", "lanes"),
+    ("output", went(3, 0, 0.0), "kv_pool", "lanes"),
+    ("output", went(3, 1, 1.0), "lanes", None),
+    ("prompt", went(3, 1, 1.0), "lanes", "prefill"),
+    ("lanes", went(4, 0, 0.0), "lanes", "kv_pool"),
+    ("lanes", went(3, 1, 1.0), "kv_pool", "lanes"),
 ])  # fmt: skip
 def test_what_an_experiment_says(change: Any, after: Seen, speaks: Any, against: Any) -> None:
-    found = effect(change, seen(3, 1, 1.0), after)
+    found = effect(change, went(3, 1, 1.0), after)
     assert speaks in found[0]
     assert against is None or against in found[1]
 
 
 def test_rivals_are_separated_and_a_wrong_verdict_is_contradicted() -> None:
-    more = effect("lanes", seen(3, 1, 1.0), seen(3, 1, 1.0))
-    assert conclude(Ceiling("lanes", "high"), [more])[0] == "contradicted"
+    more = effect("lanes", went(3, 1, 1.0), went(3, 1, 1.0))
+    assert conclude(Ceiling("lanes", "high"), [more])[::2] == ("contradicted", "unknown")
     rivals = Ceiling("unknown", rivals=("lanes", "kv_pool"))
-    assert conclude(rivals, [more]) == ("confirmed", "the experiments leave kv_pool")
+    assert conclude(rivals, [more]) == ("confirmed", "the experiments leave kv_pool", "kv_pool")
     assert conclude(rivals, [])[0] == "undecided"
 
 
 def test_nothing_is_said_without_reports() -> None:
     blank = Seen(4, 100, 60, 3, None, None, None)
     assert effect("lanes", blank, blank)[0] == frozenset()
-    assert admits("prefill", blank, NINFER, "ninfer") is None
-    assert admits("lanes", seen(3, 1, 1.0), NINFER, "vllm") == {
-        "knob": "--max-num-seqs", "value": 4, "legal": True,
+    assert admits("prefill", blank, NINFER, Server("ninfer")) is None
+    assert admits("lanes", went(3, 1, 1.0), NINFER, Server("vllm")) == {
+        "knob": "--max-num-seqs", "value": 4, "legal": True, "settings": {"lanes": 4},
         "sentence": "--max-num-seqs 4 would let all 4 run.",
     }  # fmt: skip
+
+
+def test_a_queue_of_the_first_moment_is_not_how_the_load_went() -> None:
+    """The first reports catch requests that are let in one by one; with a lane more all of them run soon."""
+    queue = [(1, 3), (2, 2), (3, 1), *[(4, 0)] * 4, (3, 1), *[(4, 0)] * 16]
+    after = seen(queue, streams=4, max_tokens=9, prompt_tokens=9, ceiling=None, capacity=None, outcomes={})
+    assert (after.running, after.waiting) == (4, 0)
+    assert "lanes" in effect("lanes", went(3, 1, 1.0), after)[0]
+
+
+def test_requests_of_others_are_counted_with_those_that_are_to_run() -> None:
+    queue = [(3, 3)] * 6
+    load = seen(queue, streams=4, max_tokens=100, prompt_tokens=60, ceiling=None, capacity=NINFER, outcomes={})
+    assert load.others == 2
+    found = admits("lanes", load, NINFER, Server("ninfer"))
+    assert found is not None
+    assert found["settings"] == {"max_concurrency": 6}
+    assert found["sentence"].endswith("would let all 6 run, 2 of them not ours.")
+
+
+def test_lanes_that_the_pool_could_not_fill_are_not_said_to_be_enough() -> None:
+    load = replace(went(3, 1, 1.0), max_tokens=74_000)
+    found = admits("lanes", load, NINFER, Server("ninfer", prompt=74))
+    assert found is not None
+    assert found["settings"] == {"max_concurrency": 4, "kv_capacity": 4 * 74_112}
+    assert "296,448; this one holds 224,000" in found["sentence"]
+    assert "or 3 of them as they are" in found["sentence"]
+
+
+@pytest.mark.parametrize(("prompt", "least"), [(74, 1), (None, 60), (500, 1)])
+def test_the_output_that_a_pool_admits_fits_it_with_the_prompts(prompt: int | None, least: int) -> None:
+    """By the reserving engine's own sum: ceil((prompt + output - 1) / 64) pages for each."""
+    load = replace(went(2, 1, 1.0), streams=3, max_tokens=100_000)
+    found = admits("kv_pool", load, NINFER, Server("ninfer", prompt=prompt))
+    assert found is not None
+    for real in {prompt or least, load.prompt_tokens + 14}:
+        assert 3 * -(-(real + found["max_tokens"] - 1) // 64) <= 3500 or (prompt is not None and real > prompt)
+    assert found["settings"] == {"kv_capacity": found["pool_tokens"]}
+    assert admits("kv_pool", replace(load, max_tokens=1000), NINFER, Server("ninfer")) is None
+
+
+def test_lanes_come_with_all_that_must_go_with_them() -> None:
+    slots = Capacity(kv_pool_tokens=16_384, max_context=8_192, lanes=2)
+    more = admits("lanes", replace(went(2, 2, 1.0), lanes=2), slots, Server("llamacpp", settings={"parallel": 2}))
+    assert more is not None
+    assert more["settings"] == {"parallel": 4, "ctx": 32_768}
+    states = Capacity(kv_pool_tokens=1_400_000, lanes=48, state_slots=48)
+    load = Seen(60, 400, 60, 48, 48.0, 12.0, 1.0)
+    plain = admits("lanes", load, states, Server("sglang", 3, "EAGLE3"))
+    assert plain is not None
+    assert plain["settings"] == {"max_running_requests": 60, "max_mamba_cache_size": 60}
+    kept = admits("lanes", load, states, Server("sglang", 3, "DSPARK"))
+    assert kept is not None
+    assert kept["settings"] == {"max_running_requests": 63, "max_mamba_cache_size": 63}
+    off = admits("lanes", load, states, Server("sglang", 3, "DSPARK", settings={"min_free_slots_delay": 1}))
+    assert off is not None
+    assert off["value"] == 60
+    step = admits("lanes", load, Capacity(lanes=48, batch_tokens=50), Server("vllm"))
+    assert step is not None
+    assert step["settings"] == {"lanes": 60, "batch_tokens": 60}
+    many = admits("lanes", replace(load, streams=9, lanes=8), NINFER, Server("ninfer"))
+    assert many is not None
+    assert not many["legal"]
+
+
+def test_what_the_experiments_say_is_the_result() -> None:
+    """A verdict that they contradict is withdrawn, and one rival that they leave becomes the verdict."""
+
+    def answers(verdict: Any, rivals: tuple[Any, ...] = ()) -> Any:
+        def one(step: Measure) -> Measured:
+            made = answer(step, [(3, 1)] * 4, verdict)
+            return replace(made, ceiling=Ceiling(verdict, "high", rivals=rivals))
+
+        return one
+
+    ask = replace(ASK, loads=(Load("mine", Burst(4, 74_000)),))
+    gone = report(carried_out(ask, answers("lanes")), run="r", engine="ninfer", simulated=False)
+    assert gone["loads"][0]["ceiling"]["verdict"] == "lanes"
+    assert (gone["ceiling"]["verdict"], gone["ceiling"]["rivals"], gone["admits"]) == ("unknown", ["lanes"], None)
+    left = report(carried_out(ask, answers("unknown", ("lanes", "kv_pool"))), run="r", engine="ninfer", simulated=False)
+    assert (left["ceiling"]["verdict"], left["ceiling"]["confidence"]) == ("kv_pool", "medium")
+    assert left["admits"]["settings"] == {"max_concurrency": 4, "kv_capacity": left["admits"]["pool_tokens"]}
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=30))
