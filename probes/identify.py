@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+from probes.load.simtime import SPEED
 from probes.recipe import Refused
 from probes.server import ask
 
@@ -84,14 +85,27 @@ class Found:
     engine: str
     pgid: int | None = None
     argv: tuple[str, ...] = ()
+    speed: float | None = None
+    """How many times faster than real its time runs, where it says that it is simulated; None: it does not say so."""
+
+
+async def simulated_at(url: str) -> float | None:
+    """The speed of a simulated engine, which every reply of one names; None: a real one, or nothing answers."""
+    with contextlib.suppress(httpx.HTTPError):
+        async with httpx.AsyncClient(trust_env=False, timeout=5.0) as http:
+            told = (await http.get(f"{url}/health")).headers.get(SPEED, "")
+            with contextlib.suppress(ValueError):
+                return float(told)
+    return None
 
 
 def whole(url: str, engine: str | None) -> Found:
     """What is known of the server at a URL. Raises `Refused`."""
     base = checked(url)
     name = engine or asyncio.run(engine_at(base))
+    speed = asyncio.run(simulated_at(base))
     pid = process_at(base)
     if pid is not None:
         with contextlib.suppress(OSError, psutil.Error):
-            return Found(base, name, os.getpgid(pid), tuple(psutil.Process(pid).cmdline()))
-    return Found(base, name)
+            return Found(base, name, os.getpgid(pid), tuple(psutil.Process(pid).cmdline()), speed)
+    return Found(base, name, speed=speed)

@@ -114,4 +114,4 @@ class Recipe:
     @property
     def speed(self) -> float:
         """Simulated seconds a real second; 1 on a real engine."""
-        return float(self.simulation.get("speed", 1.0)) if self.binary == SIMULATOR else 1.0
+        return float(self.simulation.get("speed", 1.0)) if self.simulated else 1.0

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from probes.identify import checked, told
+from probes.identify import checked, simulated_at, told
 from probes.recipe import Refused
 
 
@@ -43,3 +44,24 @@ def test_urls_that_are_none(url: str) -> None:
 )
 def test_what_gives_an_engine_away(replies: dict[str, Any], engine: str | None) -> None:
     assert told(replies) == engine
+
+
+@pytest.mark.parametrize(
+    ("header", "speed"), [("X-Simulated-Speed: 20\r\n", 20.0), ("", None), ("X-Simulated-Speed: x\r\n", None)]
+)
+def test_a_simulated_server_says_so_in_every_reply(header: str, speed: float | None) -> None:
+    async def run() -> float | None:
+        async def reply(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(f"HTTP/1.1 200 OK\r\n{header}Content-Length: 0\r\n\r\n".encode())
+            writer.close()
+
+        server = await asyncio.start_server(reply, "127.0.0.1", 0)
+        async with server:
+            return await simulated_at(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+
+    assert asyncio.run(run()) == speed
+
+
+def test_nothing_that_answers_says_nothing() -> None:
+    assert asyncio.run(simulated_at("http://127.0.0.1:9")) is None

@@ -28,9 +28,16 @@ def command(url: str, log: str | None, engine: str | None, name: str | None) -> 
         path = common.existing(log) if log else None
         found = whole(url, engine)
         recipe = dataclasses.replace(presets.load(name), port=None) if name else plain(found.engine, found.url)
+        recipe = labelled(recipe, found.speed)
         need_terminal()
         attached = Attached(found.url, path, found.pgid, found.argv)
         show(LabThread(recipe, store.create(), attached))
+
+
+def labelled(recipe: Recipe, speed: float | None) -> Recipe:
+    """The recipe, said to be of a simulated server exactly where the server says so, with the speed of its time."""
+    simulation = {} if speed is None else {**recipe.simulation, "speed": speed}
+    return dataclasses.replace(recipe, simulated=speed is not None, simulation=simulation)
 
 
 def plain(engine: str, url: str) -> Recipe:
