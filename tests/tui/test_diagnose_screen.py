@@ -131,7 +131,7 @@ def test_each_load_has_verdict_experiments_verdict_and_what_would_admit_it(
         "try half the output: running 2 → 3, waiting 1 → 0: less output, less waits",
         "try 4 lanes: running 2 → 2, waiting 1 → 1",
         "after KV POOL confirmed: the experiments bear kv_pool out",
-        "admits 3 × 100,096 tokens need a pool of 300,288; this one holds 224,000",
+        "admits --kv-capacity 300480 would let all 3 run. 3 × 100,160 tokens need a pool of 300,480",
         "to do Lower max_tokens.",
     ]
     found = [next((i for i, row in enumerate(rows) if row.startswith(words)), -1) for words in order]
