@@ -151,6 +151,7 @@ class Lab:
         outcomes: list[Measured] = []
         async with self._busy:
             began, self._cancelled = time.monotonic(), False
+            self._go.set()  # a pause that came too late for the plan before is not meant for this one
             await self.bench.load.warm()
             step = next(plan, None)
             while step is not None and not self._cancelled:

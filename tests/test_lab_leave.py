@@ -1,4 +1,4 @@
-"""A server that is to stay when the console goes stays, also amid a sweep."""
+"""A server that is to stay when the console goes stays, also amid a sweep; a pause holds one plan alone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from probes import preset, store
 from probes.events import Event, RequestSent
 from probes.lab import Lab
 from probes.measure.sweep import sweep
+from probes.recipe import Dial, Recipe
 
 
 def test_leaving_amid_a_sweep_leaves_its_server(tmp_path: Path) -> None:
@@ -39,3 +40,19 @@ def test_leaving_amid_a_sweep_leaves_its_server(tmp_path: Path) -> None:
     assert server.status() != psutil.STATUS_ZOMBIE
     os.killpg(server.pid, signal.SIGTERM)
     server.wait(20)
+
+
+def test_a_pause_that_came_too_late_does_not_hold_the_next_plan(tmp_path: Path) -> None:
+    missing = Recipe("gone", "llamacpp", "/nonexistent/llama-server", "/nonexistent/m.gguf", Dial("ngram-simple", (0,)))
+
+    async def whole() -> list[object]:
+        lab = Lab(missing, store.create(tmp_path), lambda _: None, (0,))
+        await lab.open()
+        try:
+            lab.pause(on=True)
+            plan = lab.carry_out("sweep", sweep((0,), 1, 1), 1)
+            return [o.failed for o in await asyncio.wait_for(plan, 20)]
+        finally:
+            await lab.close()
+
+    assert asyncio.run(whole()) == ["the server did not start"]

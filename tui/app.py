@@ -44,7 +44,7 @@ class Draftdial(App[str | None]):
         self._timer = timer
         self.feed: Feed | None = None
         self.session = Session()
-        self._shown: tuple[int, str | None] = (-1, None)
+        self._shown: tuple[object, ...] = ()
         self._beat = 0
         self._leaving = False
 
@@ -61,7 +61,7 @@ class Draftdial(App[str | None]):
             signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=self._hung_up).start())
 
     def _open(self, feed: Feed) -> None:
-        self.feed, self.session, self._shown = feed, Session(), (-1, None)
+        self.feed, self.session, self._shown = feed, Session(), ()
         self.push_screen(Live(feed.recipe, str(feed.run.path), past=feed.past))
         self.call_after_refresh(self._begin, feed)
 
@@ -81,15 +81,16 @@ class Draftdial(App[str | None]):
         frame = self.session.frame()
         if isinstance(self.screen, Aside):
             self.screen.show_beside(feed)
-        elif feed.beside is not None:
-            feed.beside.frame()  # nobody looks: take its events, so that they don't pile up
+        aside = None if feed.beside is None else feed.beside.frame().progress
         live = next((s for s in reversed(self.screen_stack) if isinstance(s, Live)), None)
         if live is None or not live.up:
             return
         self._beat += 1
-        if (frame.version, feed.doing) != self._shown:
-            self._shown = (frame.version, feed.doing)
-            live.show(frame, feed.doing)
+        live.paused = feed.paused
+        now = (frame.version, feed.doing, aside, feed.paused)
+        if now != self._shown:
+            self._shown = now
+            live.show(frame, feed.doing, aside)
         elif self._beat % 5 == 0:
             live.tick()
 

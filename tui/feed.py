@@ -33,6 +33,7 @@ class Feed(Protocol):
     recipe: Recipe | None
     run: Run
     doing: str | None
+    paused: bool
     left: str | None
 
     @property

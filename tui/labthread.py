@@ -36,6 +36,8 @@ class LabThread:
         self.run = run
         self.doing: str | None = None
         """What is being carried out, in words; None when the lab is free."""
+        self.paused = False
+        """Whether what runs was asked to hold before its next point."""
         self.left: str | None = None
         """How to attach to a server that was left running."""
         self.beside: Beside | None = None
@@ -80,12 +82,14 @@ class LabThread:
         if self._up.is_set() and lab is None:
             self._say("error", "this run has ended: nothing can be started in it")
             return
+        if isinstance(intent, (Pause, Cancel)):
+            self.paused = isinstance(intent, Pause) and intent.on
         if isinstance(intent, WORK):
             if self.doing is not None:
                 if type(intent) is not self._last:
                     self._say("warning", f"busy: {self.doing}")
                 return
-            self.doing, self._last = "starting", type(intent)
+            self.doing, self._last, self.paused = "starting", type(intent), False
         if loop is None or lab is None:
             self._early.append(intent)
         elif not loop.is_closed():

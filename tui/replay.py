@@ -23,6 +23,7 @@ class Replay:
         self.recipe: Recipe | None = None
         self.run = run
         self.doing: str | None = "reading the run"
+        self.paused = False
         self.left: str | None = None
         self.beside: Second | None = None
         self._events: deque[Event] = deque()

@@ -23,8 +23,7 @@ def verdict_sentence(
         if not depths:
             return "Nothing can be said yet: no depth was measured with every kind of text."
         if len(depths) == 1:
-            whole = "was measured with every kind of text and its setting proven"
-            return f"Nothing to compare: only depth {depths[0]} {whole}. Measure another one."
+            return f"Nothing to compare: only depth {depths[0]} can be judged so far."
         need = f" About {_count(more)} more would be a start." if more else ""
         return f"Nothing can be said yet: a single prompt of a kind shows what it did, not what is usual.{need}"
     if state == "NOTHING_TO_CHOOSE":

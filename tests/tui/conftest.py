@@ -31,7 +31,7 @@ from probes.recipe import Dial, Knob, Recipe
 from probes.stats.result import judge_sweep
 from probes.store import Run
 from tui.app import Draftdial
-from tui.messages import Intent
+from tui.messages import Cancel, Intent, Pause
 from tui.screens.live import Live
 
 CATEGORIES = ("code", "story", "translation", "structured")
@@ -48,6 +48,7 @@ class Feed:
     def __init__(self, recipe: Recipe | None, path: Path) -> None:
         self.recipe, self.run = recipe, Run(path)
         self.doing: str | None = None
+        self.paused = False
         self.left: str | None = None
         self.beside: Any = None
         self.asked: list[Intent] = []
@@ -63,6 +64,7 @@ class Feed:
 
     def ask(self, intent: Intent) -> None:
         self.asked.append(intent)
+        self.paused = intent.on if isinstance(intent, Pause) else self.paused and not isinstance(intent, Cancel)
 
     def close(self, *, leave: bool = False) -> None:
         self.closed = leave

@@ -83,7 +83,7 @@ def test_the_proposal_names_both_arms_the_plan_its_price_and_the_stop_rule(
     # 15 boots of 0.4 s, and 15 × (1 + 2 × 4) requests of 3.2 s in the mean of what is measured here
     took = [e.done - e.sent for e in facts if isinstance(e, RequestDone) and e.done]
     seconds = 15 * (0.4 + sum(took) / len(took) * 9)
-    assert f"about {int(seconds // 60):02}:{int(seconds % 60):02}" in shown
+    assert f"about {seconds / 60:.0f} min, as" in shown
 
 
 def test_what_is_chosen_is_asked_for_and_only_once(on_screen: Show, feed: Any, ready: list[Event]) -> None:
@@ -214,7 +214,16 @@ def test_one_that_is_over_is_put_away_for_another(
     shown = show(on_screen, feed, ready, WIDE, beside, "n", "right")
     assert "differs  depth: 2 against 4" in shown
     beside.over = True
-    assert "A (runs now)" in show(on_screen, feed, ready, WIDE, beside)
+    assert "A (runs now)" in show(on_screen, feed, ready, WIDE, beside, "n", "escape", "a")
+
+
+def test_one_that_ended_while_nobody_looked_is_shown(
+    on_screen: Show, feed: Any, ready: list[Event], tmp_path: Path
+) -> None:
+    beside = Beside(tmp_path, told(BOTH, done="done"), over=True)
+    shown = show(on_screen, feed, ready, WIDE, beside)
+    assert "B is faster: +20.0 %" in shown
+    assert shown.rsplit("\n", maxsplit=1)[-1].strip() == "n new A/B esc back"
 
 
 def test_what_went_wrong_is_told(on_screen: Show, feed: Any, ready: list[Event], tmp_path: Path) -> None:
@@ -244,3 +253,17 @@ def test_escape_comes_back_and_the_ab_goes_on(on_screen: Show, feed: Any, ready:
     shown = show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(BOTH, 3)), "escape")
     assert "Accept rate by depth" in shown
     assert feed.asked == []
+
+
+def test_on_the_live_screen_it_is_seen_and_held(on_screen: Show, feed: Any, ready: list[Event], tmp_path: Path) -> None:
+    beside = Beside(tmp_path, told(BOTH, 2))
+    for size in (WIDE, SMALL):
+        shown = show(on_screen, feed, ready, size, beside, "escape")
+        assert "7/15 · block 2 of 6, arm B · 30 s left" in shown
+        shown = show(on_screen, feed, ready, size, beside, "escape", "space")
+        assert feed.asked[-1] == Pause(on=True)
+        assert "space goes on" in shown
+        assert "space go on" in shown.rsplit("\n", maxsplit=1)[-1]
+        show(on_screen, feed, ready, size, beside, "space", "escape", "space")
+        assert feed.asked[-1] == Pause(on=False)
+        feed.paused = False

@@ -152,7 +152,9 @@ def test_it_can_be_ended_and_asked_for_again(on_screen: Show, feed: Any, ready: 
     assert feed.asked == [Pause(on=True), Pause(on=False), Cancel()]
     shown = show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(done=True)), "n")
     assert "about seven starts" in shown
-    assert "about seven starts" in show(on_screen, feed, ready, WIDE, Beside(tmp_path, told(done=True), over=True))
+    over = Beside(tmp_path, told(done=True), over=True)
+    assert "KV POOL confirmed" in show(on_screen, feed, ready, WIDE, over)  # it ended while nobody looked
+    assert "about seven starts" in show(on_screen, feed, ready, WIDE, over, "n", "escape", "d")
 
 
 def test_a_server_of_someone_else_is_not_restarted(on_screen: Show, feed: Any, ready: list[Event]) -> None:

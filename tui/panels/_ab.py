@@ -65,7 +65,7 @@ def plan(recipe: Recipe, design: Design, costs: Costs, width: int, *, early: boo
         price = "not known: nothing of this preset was measured yet; the first restarts tell"
     else:
         seconds = design.seconds(boot, request, kinds) / recipe.speed
-        price = f"about {ink.span(seconds)}, as a boot took {ink.span(boot)} and a request {ink.span(request)}"
+        price = f"about {ink.about(seconds)}, as a boot took {ink.span(boot)} and a request {ink.span(request)}"
         price += f" (simulated, {recipe.speed:g} times as fast)" if recipe.speed != 1 else ""
     prompts = f"{design.prompts} prompts of each of {kinds} categories, the same in both arms"
     return _rows([("plan", whole), ("", prompts), ("time", price), ("stops", stops(design, early=early))], width)
@@ -157,7 +157,7 @@ def table(result: Mapping[str, Any], *, ended: bool) -> list[Text]:
     """A row for each category over all blocks, then one for each block, newest first. Dim until it has ended."""
     rows = result.get("rows") or []
     if not rows:
-        return [Text("no block has begun yet", style="dim")]
+        return [Text("no figure of a block yet", style="dim")]
     quiet = "" if ended else "dim"
     out = [Text(f"{'block':<6}{'category':<12}│ {'A tok/s':<15}│ {'B tok/s':<15}│ B/A", style="bold")]
     if ended:

@@ -129,6 +129,8 @@ def table(frame: Frame, words: Words, width: int, height: int, at: int | None) -
             cell = grid.get((name, depth))
             settled = cell is not None and cell.get("state") in SETTLED
             said = words(cell) if cell is not None else ink.NONE
+            if len(said) > column:
+                said = said.partition(" ")[0]  # half a figure would read as another one
             line.append(f"{ink.cut(said, column):>{column}} ", style="" if settled else "dim")
         out.append(line)
     for line in out:

@@ -10,7 +10,9 @@ from tui.panels import Panel
 from tui.widgets import ink
 from tui.widgets.drawn import Drawn
 
-HEAD = "  d category      tok  tok/s   TTFT accept"
+WARMUP = "warmup"
+"""A category that says by itself that it is not measured."""
+HEAD = "  d category      tok  tok/s TTFT ms accept"
 
 
 def draw(frame: Frame, width: int, height: int) -> Text:
@@ -35,9 +37,9 @@ def _line(r: RequestDone) -> Text:
         why = r.error or (f"status {r.status}" if r.status else "")
         return text.append(f"{r.outcome}: {ink.safe(why)}" if why else r.outcome, style=ink.BAD)
     rate = r.accepted / r.drafted if r.drafted and r.accepted is not None else None
-    text.append(f"{ink.figure(r.decode_tps):>6} {ink.figure(r.ttft_ms, '.0f'):>6} {ink.figure(rate, '.0%'):>6}")
+    text.append(f"{ink.figure(r.decode_tps):>6} {ink.figure(r.ttft_ms, '.0f'):>7} {ink.figure(rate, '.0%'):>6}")
     if r.warmup:
-        text.append(" warm-up")
+        text.append("" if r.category == WARMUP else " warm-up")
         text.stylize("dim")
     return text
 

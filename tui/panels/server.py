@@ -26,10 +26,9 @@ def draw(frame: Frame, width: int, height: int) -> Text:  # noqa: ARG001  (the w
     elif server.state in {"starting", "loading", "draining"}:
         out.append(Text(f"{ink.span(server.elapsed_s)} · last boot {ink.span(last_boot(frame))}"))
         out.append(Text(ink.safe(server.last_line or "no line yet"), style="dim"))
-    else:
-        if server.state == "ready":
-            out.append(Text(f"pid {server.pid or ink.NONE}  boot {ink.span(frame.boots.get(server.restart))}"))
-            out.append(Text(ink.safe(server.url or ink.NONE)))
+    elif server.state == "ready":
+        out.append(Text(f"pid {server.pid or ink.NONE}  boot {ink.span(frame.boots.get(server.restart))}"))
+        out.append(Text(ink.safe(server.url or ink.NONE)))
         out.append(proof(frame))
     text = ink.lines(out)
     text.no_wrap = server.state not in {"failed", "starting", "loading"}

@@ -30,9 +30,15 @@ from tui.widgets.keyline import Keys, of_bindings
 from tui.widgets.lines import Line, title
 from tui.widgets.prompt import Prompt
 
+CHOOSING, MEASURING, OVER = "B|knob|stop rule|start", "end it|pause", "new A/B"
+"""What the bottom row names while the A/B is chosen, while it runs, and when it is over."""
 
-class Ab(Screen[None]):
-    """`mine` is the dial as it stands: arm A is what runs, or what the dial asks for."""
+
+class Ab(Screen[object]):
+    """`mine` is the dial as it stands: arm A is what runs, or what the dial asks for.
+
+    Shows the A/B that ran last, until `n` puts it away (`away`: that one was). Gives the one that was put away.
+    """
 
     AUTO_FOCUS: ClassVar[str | None] = ""
     """The line for typing has the focus only while it is asked."""
@@ -49,7 +55,7 @@ class Ab(Screen[None]):
         Binding("escape,q,a", "leave", "back", key_display="esc"),
     ]
 
-    def __init__(self, mine: Chosen, frame: Frame) -> None:
+    def __init__(self, mine: Chosen, frame: Frame, away: object = None) -> None:
         super().__init__()
         self._runs = frame.server is not None and frame.server.state == "ready" and mine.asked is not None
         self._chosen = Chosen(mine.recipe)
@@ -63,8 +69,8 @@ class Ab(Screen[None]):
         self._doing: str | None = None
         self._shown: object = None
         """The run beside that is on the screen."""
-        self._ignored: object = None
-        """One that was over before this screen came up, or was put away."""
+        self._ignored = away
+        """One that was put away."""
         self._told = ""
         self._refused = ""
         """Why an arm can't start, until the next key."""
@@ -103,14 +109,12 @@ class Ab(Screen[None]):
         if beside is None or not isinstance(asked, Compare) or beside is self._ignored:
             changed = doing != self._doing
         else:
-            if self._asked is None and beside.over:
-                self._ignored = beside
-                return
             frame = beside.frame()
             changed = (frame.version, doing) != (self._frame.version, self._doing) or asked is not self._asked
             self._told = "" if self._waiting else self._told
             self._asked, self._frame, self._shown, self._waiting = asked, frame, beside, False
-        self._doing = doing
+        changed = changed or self._holding != feed.paused
+        self._doing, self._holding = doing, feed.paused
         if self._waiting and not doing:
             self._waiting = False
         if changed:
@@ -142,6 +146,8 @@ class Ab(Screen[None]):
         about = self._frame if self._asked is not None else self._first
         self.query_one("#header", Line).put(title("A/B", about, run=self._asked is not None))
         self.query_one("#notice", Line).put(self._word())
+        now = CHOOSING if self._asked is None else OVER if self._ended else MEASURING
+        self.query_one(Keys).put(of_bindings(self.BINDINGS, pinned="escape", only=now))
 
     def _word(self) -> Text:
         """What was just told, else how the work goes, else the newest notice of the A/B."""
@@ -246,7 +252,7 @@ class Ab(Screen[None]):
     def action_leave(self) -> None:
         """Back to the live screen; an A/B that runs goes on."""
         if not self.query_one(Prompt).display:
-            self.dismiss(None)
+            self.dismiss(self._ignored)
 
 
 def known(frame: Frame) -> _ab.Costs:

@@ -20,9 +20,15 @@ from tui.widgets import ink, lines
 from tui.widgets.keyline import Keys, of_bindings
 from tui.widgets.lines import Line, title
 
+CHOOSING, MEASURING, OVER = "start", "end it|pause|scroll", "again|scroll"
+"""What the bottom row names before it starts, while it runs, and when it is over."""
 
-class Diagnosis(Screen[None]):
-    """`asked`: what enter would ask for. `attached`: someone else's server, which is never restarted."""
+
+class Diagnosis(Screen[object]):
+    """`asked`: what enter would ask for. `attached`: someone else's server, which is never restarted.
+
+    Shows the diagnosis that ran last, until `n` puts it away (`away`: that one was). Gives the one that was put away.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "begin", "start", key_display="⏎"),
@@ -31,10 +37,10 @@ class Diagnosis(Screen[None]):
         Binding("n", "another", "again"),
         Binding("up", "scroll(-1)", "scroll", key_display="↑↓"),
         Binding("down", "scroll(1)", show=False),
-        Binding("escape,q,d", "dismiss(None)", "back", key_display="esc"),
+        Binding("escape,q,d", "leave", "back", key_display="esc"),
     ]
 
-    def __init__(self, asked: Diagnose, frame: Frame, *, attached: bool) -> None:
+    def __init__(self, asked: Diagnose, frame: Frame, away: object = None, *, attached: bool) -> None:
         super().__init__()
         self._asked = asked
         self._attached = attached
@@ -43,8 +49,8 @@ class Diagnosis(Screen[None]):
         self._frame = Frame()
         self._shown: object = None
         """The run beside that is on the screen; None: nothing has been asked yet."""
-        self._ignored: object = None
-        """A diagnosis that was over before this screen came up, or was put away."""
+        self._ignored = away
+        """A diagnosis that was put away."""
         self._doing: str | None = None
         self._waiting = self._holding = False
         self._told = ""
@@ -70,14 +76,12 @@ class Diagnosis(Screen[None]):
         beside, doing = feed.beside, feed.doing
         changed = doing != self._doing
         if beside is not None and isinstance(beside.asked, Diagnose) and beside is not self._ignored:
-            if self._shown is None and beside.over:
-                self._ignored = beside
-                return
             frame = beside.frame()
             changed = changed or beside is not self._shown or frame.version != self._frame.version
             self._told = "" if self._waiting else self._told
             self._shown, self._frame, self._waiting = beside, frame, False
-        self._doing = doing
+        changed = changed or self._holding != feed.paused
+        self._doing, self._holding = doing, feed.paused
         if changed:
             self.redraw()
 
@@ -98,6 +102,8 @@ class Diagnosis(Screen[None]):
         about = self._frame if self._shown is not None else self._first
         self.query_one("#header", Line).put(title("diagnosis", about, run=self._shown is not None))
         self.query_one("#notice", Line).put(self._word())
+        now = CHOOSING if self._shown is None else OVER if self._ended else MEASURING
+        self.query_one(Keys).put(of_bindings(self.BINDINGS, pinned="escape", only=now))
 
     def _word(self) -> Text:
         if self._told:
@@ -150,6 +156,10 @@ class Diagnosis(Screen[None]):
         if self._shown is not None and (self._ended or not self._doing):
             self._ignored, self._shown, self._frame = self._shown, None, Frame()
             self.redraw()
+
+    def action_leave(self) -> None:
+        """Back to the live screen; a diagnosis that runs goes on."""
+        self.dismiss(self._ignored)
 
     def action_scroll(self, by: int) -> None:
         """A row up or down."""

@@ -109,8 +109,7 @@ def probe(screen: Live) -> None:
 
 def pause(screen: Live) -> None:
     """Pause the plan, or let it go on."""
-    plan = screen.frame.progress
-    if plan is None or plan.finished:
+    if screen.plan is None:
         screen.say("no plan runs: s sweeps all depths")
     else:
         screen.ask(Pause(on=not screen.paused))
@@ -203,7 +202,7 @@ def compare(screen: Live) -> None:
     elif screen.frame.run is not None and screen.frame.run.attached:
         screen.say("an A/B restarts a server for each block, so it needs one of its own: draftdial PRESET")
     else:
-        screen.app.push_screen(Ab(chosen, screen.frame))
+        screen.app.push_screen(Ab(chosen, screen.frame, screen.away), screen.put_away)
 
 
 def diagnose(screen: Live) -> None:
@@ -223,7 +222,7 @@ def diagnose(screen: Live) -> None:
     attached = screen.frame.run is not None and screen.frame.run.attached
     setting = (chosen.asked if screen.state == "ready" else None) or chosen.wanted
     asked = Diagnose(None if attached else setting.depth, {} if attached else dict(setting.knobs))
-    screen.app.push_screen(Diagnosis(asked, screen.frame, attached=attached))
+    screen.app.push_screen(Diagnosis(asked, screen.frame, screen.away, attached=attached), screen.put_away)
 
 
 def files(screen: Live) -> None:
@@ -289,10 +288,9 @@ BY_NAME = {key.name: key for key in KEYS}
 
 def hints(screen: Live) -> tuple[Hint, ...]:
     """The keys for the bottom row: those that do something now."""
-    running = screen.frame.progress is not None and not screen.frame.progress.finished
     attached = screen.frame.run is not None and screen.frame.run.attached
     absent = set() if screen.doing else {"cancel"}
-    absent |= set() if running else {"pause"}
+    absent |= set() if screen.plan and screen.doing else {"pause"}
     absent |= {"apply", "probe", "sweep", "runs"} if screen.doing else set()
     if screen.past:
         absent |= ACTS - {PAGES.get(plan_of(screen) or "", "")}

@@ -13,6 +13,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widget import Widget
 
+from probes.events import PlanProgress
 from probes.recipe import Recipe
 from probes.session import Frame
 from tui import panels
@@ -25,6 +26,9 @@ from tui.widgets.keyline import Keys
 from tui.widgets.lines import Line
 from tui.widgets.log import Log
 from tui.widgets.prompt import Answer, Prompt
+
+SAID_S = 5.0
+"""So long a word about a key hides how far the work is."""
 
 
 class Body(Container):
@@ -60,7 +64,12 @@ class Live(Screen[None]):
         self.zoomed = False
         self._panels = panels.found()
         self._widgets: dict[str, Any] = {p.name: p.make(recipe) for p in self._panels}
+        self.away: object = None
+        """The A/B or the diagnosis that a person has put away."""
         self._told: str | None = None
+        self._told_at = 0.0
+        self.aside: PlanProgress | None = None
+        """How far the A/B or the diagnosis is that runs beside."""
 
     def compose(self) -> ComposeResult:
         """A header, the panels, two lines that tell, the keys."""
@@ -94,16 +103,20 @@ class Live(Screen[None]):
         return found
 
     @property
+    def plan(self) -> PlanProgress | None:
+        """How far the plan is that runs now, in this run or in the one beside it; None where none does."""
+        return next((p for p in (self.frame.progress, self.aside) if p is not None and not p.finished), None)
+
+    @property
     def state(self) -> str:
         """The server's state."""
         return self.frame.server.state if self.frame.server else "stopped"
 
     # ------------------------------------------------------------------------------------------------ frames
 
-    def show(self, frame: Frame, doing: str | None = None) -> None:
+    def show(self, frame: Frame, doing: str | None = None, aside: PlanProgress | None = None) -> None:
         """Draw this moment."""
-        self.frame, self.doing = frame, doing
-        self.paused = self.paused and frame.progress is not None and not frame.progress.finished
+        self.frame, self.doing, self.aside = frame, doing, aside
         self.dial.busy(doing)
         for widget in self._widgets.values():
             widget.show(frame)
@@ -115,7 +128,10 @@ class Live(Screen[None]):
             return
         width = max(1, self.size.width - 2)
         self.query_one("#header", Line).put(lines.header(self.frame, time.time(), width, past=self.past))
-        rows = lines.told(self.frame, self.doing, self._told, width, pausing=self.paused)
+        if self.doing and time.monotonic() - self._told_at > SAID_S:
+            self._told = None  # how far the work is matters more by now
+        work = lines.progress(self.aside, width, pausing=self.paused)
+        rows = lines.told(self.frame, self.doing, self._told, width, pausing=self.paused, aside=work)
         wide = layout.is_wide(*self.size)
         for name, text in zip(("plan", "notice"), rows if wide else (None, rows[0] or rows[1]), strict=True):
             line = self.query_one(f"#{name}", Line)
@@ -124,8 +140,8 @@ class Live(Screen[None]):
         self.query_one(Keys).put(hints(self))
 
     def say(self, text: str) -> None:
-        """One line to the person, about a key just pressed; it stays until the next key."""
-        self._told = text
+        """One line to the person, about a key just pressed; it stays until the next key, or for a while amid work."""
+        self._told, self._told_at = text, time.monotonic()
         self.tick()
 
     def on_key(self, event: events.Key) -> None:
@@ -192,6 +208,10 @@ class Live(Screen[None]):
         """The open panel on the whole screen, and back."""
         self.zoomed = not self.zoomed
         self.place()
+
+    def put_away(self, which: object) -> None:
+        """Remember what a person has put away on a screen beside."""
+        self.away = which
 
     def home(self) -> None:
         """Back to the dial and to all panels."""

@@ -165,12 +165,12 @@ class Dial(Widget, can_focus=True):
                 out.append(Text(f"→ {ink.safe(server.hint)}"))
             return [*out, Text(back, style="bold")]
         changes = chosen.changes()
+        if self._doing and (server is None or server.state in {"stopped", "ready"}):
+            return [Text(ink.safe(self._doing), style=ink.WARN)]
         if server is None or server.state == "stopped":
             return [Text(f"enter starts depth {chosen.wanted.depth}{cost}", style=ink.HOT)]
         if server.state in {"starting", "loading", "draining"}:
             return [Text(f"{server.state} {ink.span(server.elapsed_s)}{cost}", style=ink.WARN)]
-        if self._doing:
-            return [Text(ink.safe(self._doing), style=ink.WARN)]
         if not changes:
             return [Text("in force: nothing to apply", style="dim")]
         plural = "s" if len(changes) > 1 else ""

@@ -53,6 +53,16 @@ def span(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
 
 
+def about(seconds: float) -> str:
+    """An estimate, in the unit that a person plans with: never a form that reads as a time of day."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min"
+
+
 def safe(text: object, most: int = 500) -> str:
     """Foreign text as data, on one line."""
     return clean(str(text), most)

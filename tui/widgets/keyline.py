@@ -44,9 +44,14 @@ def fit(hints: Sequence[Hint], width: int) -> tuple[list[Hint], bool]:
     return kept, len(kept) < len(hints)
 
 
-def of_bindings(bindings: Iterable[Any], *, pinned: str) -> tuple[Hint, ...]:
-    """A screen's own bindings as hints: the first ones stay longest, `pinned` (a key) always."""
+def of_bindings(bindings: Iterable[Any], *, pinned: str, only: str | None = None) -> tuple[Hint, ...]:
+    """A screen's own bindings as hints: the first ones stay longest, `pinned` (a key) always.
+
+    `only`: labels of those that do something now, with | between them; None: all.
+    """
+    wanted = None if only is None else only.split("|")
     shown = [b for b in bindings if isinstance(b, Binding) and b.show]
+    shown = [b for b in shown if wanted is None or b.description in wanted or b.key.partition(",")[0] == pinned]
     found = []
     for rank, binding in enumerate(shown, 1):
         key = binding.key.partition(",")[0]

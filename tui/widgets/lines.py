@@ -99,11 +99,11 @@ def progress(plan: PlanProgress | None, width: int, *, pausing: bool = False) ->
     text.append("━" * filled, style=ink.HOT).append("┄" * (room - filled), style="dim")
     text.append(f" {plan.done}/{plan.total} · {ink.safe(plan.step)}", style="not bold")
     if plan.seconds_left is not None:
-        text.append(f" · {ink.span(plan.seconds_left)} left", style="not bold")
+        text.append(f" · {ink.about(plan.seconds_left)} left", style="not bold")
     if pausing:
-        held = "paused" if plan.paused else "pauses after this point"
-        return text.append(f" · {held}: space goes on · x stops", style=ink.WARN)
-    return text.append(" · space pauses · x stops", style="dim")
+        held = "paused" if plan.paused else "pauses after this point" if width >= WIDE else "pausing"
+        return text.append(f" · {held}: space goes on", style=ink.WARN)
+    return text
 
 
 def notice(told: Notice | None) -> Text:
@@ -118,13 +118,20 @@ WIDE = 118
 
 
 def told(
-    frame: Frame, doing: str | None, said: str | None, width: int, *, pausing: bool = False
+    frame: Frame,
+    doing: str | None,
+    said: str | None,
+    width: int,
+    *,
+    pausing: bool = False,
+    aside: Text | None = None,
 ) -> tuple[Text | None, Text | None]:
     """Two rows: how the work goes (None when nothing runs), and the newest word.
 
     `said` is about the key just pressed and comes first; a notice newer than the plan's last word comes before it.
+    `aside`: how far the A/B or the diagnosis is that runs beside.
     """
-    work = progress(frame.progress, width, pausing=pausing)
+    work = progress(frame.progress, width, pausing=pausing) or (aside if doing else None)
     if work is None and doing:
         work = Text(f"◐ {doing}", style=ink.WARN)
     plan = frame.progress
