@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from probes import engines
 from probes.engines import Engine, LogReader
-from probes.engines._unwrap import unwrap
+from probes.engines._unwrap import source, unwrap
 from probes.events import Capacity, Ceiling, Record, Warn
 from probes.follow import CUT, Splitter
 from probes.stats.ceilings import Judge, Stretch, Traits
@@ -32,6 +32,8 @@ FEW = 20
 """Lines of a log so short that its engine may be guessed."""
 SURE = 0.3
 """Below this no engine is named."""
+ALSO = 0.9
+"""From here on a second engine's lines are in the log too."""
 SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
 WARNINGS = 200
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
@@ -156,6 +158,8 @@ class Log:
     _chars: int = 0
     _dirty: bool = True
     _since: int = 0
+    _servers: set[str] = field(default_factory=set)
+    """Services or pods, as a collector names them, in which a server got ready."""
 
     def choose(self, name: str) -> None:
         """Fix the engine. Raises `Refused` for an unknown name."""
@@ -201,6 +205,11 @@ class Log:
         name, score = self.scores[0]
         if score >= SURE:
             self.choose(name)
+            for other, another in self.scores[1:]:
+                if another >= ALSO:
+                    title = engines.engine(other).title
+                    text = f"lines of {title} stand in this log too and are left out: --engine {other} reads them"
+                    self.notes.append(Warn(0, text))
             held, self._held, self._chars = self._held, [], 0
             self._read(held)
         elif not keep:
@@ -221,6 +230,8 @@ class Log:
             if found:
                 for record in found:
                     take(record)
+                    if record.kind == "ready" and record.line == number and (name := source(line)) is not None:
+                        self._servers.add(name)
         self.lines = number
 
     def _take(self, record: Record) -> None:
@@ -259,10 +270,20 @@ class Log:
             warnings.append(
                 Warn(self.cut[0], f"{len(self.cut)} lines are longer than a mebibyte; only their beginning was read")
             )
+        capacity, ceiling, timeline = self._reader.capacity, self.judge.verdict(), tuple(self.judge.timeline())
+        if len(self._servers) > 1:
+            mixed = (
+                f"Lines of {len(self._servers)} servers are mixed in this log: {', '.join(sorted(self._servers)[:8])}."
+            )
+            capacity = Capacity(explain=(f"{mixed} What each can hold can't be told apart.",))
+            ceiling = Ceiling(
+                "unknown", "low", f"{mixed} Their queues can't be told apart.", missing=("one server's lines",)
+            )
+            timeline = ()
         return Reading(
-            self.name, self.engine.name, self._reader.dialect, self.lines, self.records, self._reader.capacity,
-            self.judge.verdict(), tuple(warnings[:WARNINGS]), tuple(self.judge.timeline()), self.story,
-            tuple(self.scores), self.engine.report_s, self.engine.drafted_steps,
+            self.name, self.engine.name, self._reader.dialect, self.lines, self.records, capacity, ceiling,
+            tuple(warnings[:WARNINGS]), timeline, self.story, tuple(self.scores), self.engine.report_s,
+            self.engine.drafted_steps,
         )  # fmt: skip
 
 

@@ -265,3 +265,36 @@ def test_a_log_that_was_cut_under_its_writer_begins_with_nothing(tmp_path: Path)
     records = read(log).records
     log.write_bytes(b"\0" * 70_000 + log.read_bytes())
     assert read(log).records == records
+
+
+def compose(*services: str) -> str:
+    """Two servers' lines as docker compose mixes them: each starts, gets ready and has a queue."""
+    boot = "[2026-03-01 09:00:00 TP0] max_total_num_tokens=1000, max_running_requests=3, context_len=512"
+    ready = "[2026-03-01 09:00:01] The server is fired up and ready to roll!"
+    whole = [boot, ready, *sglang(5, waiting=4).splitlines()]
+    return "".join(f"{name:<10} | {line}\n" for line in whole for name in services)
+
+
+def test_the_lines_of_two_services_are_not_taken_for_one_server(tmp_path: Path) -> None:
+    one = read(write(tmp_path, compose("decode-1")))
+    assert (one.ceiling.verdict, one.capacity.lanes) == ("lanes", 3)
+    two = read(write(tmp_path, compose("decode-1", "prefill-1")))
+    assert (two.ceiling.verdict, two.ceiling.missing) == ("unknown", ("one server's lines",))
+    assert two.capacity.lanes is None
+    assert "2 servers are mixed in this log: decode-1, prefill-1" in " ".join(screen(two, 200).split())
+    # Other services' chatter is no second server.
+    text = compose("decode-1") + "router-1   | [2026-03-01 09:00:09] The router is fired up and ready to roll!\n"
+    assert read(write(tmp_path, text.replace("The router", "the router"))).records
+
+
+def test_a_second_engine_in_the_same_file_is_told(tmp_path: Path) -> None:
+    report = (
+        "Avg prompt throughput: 0.0 tokens/s, Avg generation throughput: 9.0 tokens/s, Running: 2 reqs, Waiting: 5 reqs"
+    )
+    other = [
+        f"INFO 03-17 15:38:{i} [loggers.py:1] Engine 000: {report}, GPU KV cache usage: 9.0%" for i in range(10, 14)
+    ]
+    found = read(write(tmp_path, sglang(5) + "\n".join(other)))
+    assert found.engine == "sglang"
+    assert [w.text for w in found.warnings if "--engine vllm" in w.text]
+    assert not read(write(tmp_path, sglang(5))).warnings

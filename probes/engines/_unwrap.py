@@ -32,10 +32,10 @@ _OWN = (
     + _OWN_PROCESS
     + r"\S* (?:rank=\d+ )?pid=|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL)"
     r" \d\d-\d\d \d\d:|\d+\.\d\d\.\d{3}\.\d{3} [IWED] |\{\""
-    r"|(?:slot|srv|que|spec|cmn|res) {1,6}\w+: |(?:INFO|WARN|ERR|VERB) \[ *\w+\] "
-    r"|(?:llama|common|ggml|gguf|load_tensors|print_info|main|decode|system_info|graph_reserve|sched_reserve|build"
-    r"|print_timings|update_slots|server|start|init)\w* ?: |statistics +[\w-]+: |\S{1,200}\.(?:cpp|cu|c|h):\d{1,6}: "
-    r"|\[\d{4,5}\] |error(?:: | while )|ninfer-serve: |GGML_ASSERT\("
+    r"|(?:slot|srv|que|spec|cmn|res) {1,12}\w+(?:\(\))?: |(?:INFO|WARN|ERR|VERB) \[ *\w+\] "
+    r"|(?:llama|llm|common|ggml|gguf|clip|mtmd|load_tensors|print_info|main|decode|system_info|graph_reserve"
+    r"|sched_reserve|build|print_timings|update_slots|server|start|init)\w* ?: |statistics +[\w-]+: |\S{1,200}\.(?:cpp|cu|c|h):\d{1,6}: "
+    r"|\[\d{4,5}\] |error(?:: | while )|ninfer-serve: |GGML_ASSERT\(|terminate called |Segmentation fault"
     r"| {0,12}(?:prompt eval|eval|total) time +=|draft acceptance(?: rate)? =)"
 )
 """What an engine's record can start with, so that a stamp right before it is somebody else's."""
@@ -95,7 +95,7 @@ _SUSPECTS = (
     dict.fromkeys(string.ascii_letters, re.compile(_WORD, re.ASCII).match)
     | {
         "[": re.compile(
-            r"\[(?:20[^\]]{17,32}+\][ \t] *+" + _NEXT + r"|\d{1,10}+[]m;,]|m|pod/|container/)", re.ASCII
+            r"\[(?:20[^\]]{17,32}+\][ \t] *+(?:/|Seg|" + _NEXT + ")" + r"|\d{1,10}+[]m;,]|m|pod/|container/)", re.ASCII
         ).match,
         "(": _PAREN,
         "2": re.compile(
@@ -136,6 +136,17 @@ def unwrap(text: str) -> list[str]:
         if suspect is None or suspect(text) is None:
             return [text]
     return _slow(text)
+
+
+_SOURCE = re.compile(
+    r"(?:\x1b\[[\d;]{0,12}m){0,3}(?:([A-Za-z][\w.@-]{0,99}) {0,40}\| |\[(?:pod|container)/([^\]]{1,200})\] )", re.ASCII
+)
+
+
+def source(text: str) -> str | None:
+    """Which service (docker compose) or pod (kubectl) a collector says that this line is from; None: it doesn't say."""
+    found = _SOURCE.match(text)
+    return (found[1] or found[2]) if found else None
 
 
 def plain(text: str, limit: int = 500) -> str:
@@ -190,7 +201,7 @@ def _from_json(text: str) -> list[str] | None:
         found: Any = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or "asctime" in found or (found.get("type") == "log" and "msg" in found):
+    if not isinstance(found, dict) or _is_own(found):
         return None
     for inner in (found, *(found.get(key) for key in _NESTED_KEYS)):
         if isinstance(inner, dict):
@@ -198,6 +209,14 @@ def _from_json(text: str) -> list[str] | None:
                 if isinstance(inner.get(key), str):
                     return [inner[key]]
     return None
+
+
+def _is_own(entry: dict[str, Any]) -> bool:
+    """Whether an engine wrote this object itself, so that more than its text counts."""
+    if "asctime" in entry or (entry.get("type") == "log" and "msg" in entry):
+        return True
+    # llama-server of 2024: seconds since 1970, and the function that speaks.
+    return isinstance(entry.get("timestamp"), int) and isinstance(entry.get("function"), str) and "level" in entry
 
 
 def _from_quotes(text: str) -> list[str] | None:

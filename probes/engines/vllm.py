@@ -20,7 +20,7 @@ from probes.recipe import Dial, Knob, Recipe
 
 _SURE = re.compile(
     r"\((?:EngineCore|APIServer|ApiServer|RustFrontend|VllmWorker|Worker)(?:_\w{1,40})?(?: rank=\d+)? pid=\d+\)"
-    r"|(?:Spec|Diffusion)Decoding metrics: |Avg prompt (?:throughput|tput): [^\n]{0,200}KV cache use"
+    r"|(?:Spec|Diffusion)Decoding metrics: |Avg prompt (?:throughput|tput): [^\n]{0,200}KV cache us"
     r"|[A-Z]{3}[\w +]{0,20} KV cache size: [\d,]+ tokens|Maximum concurrency for [\d,]+ tokens per request"
     r"|LLM engine (?:\(v\d|with config: )|vllm serve: error: "
     r"|non-default args: \{|preempted by PreemptionMode|\"vllm_process_name\"|vLLM (?:API )?server"
