@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from operator import call
 from typing import Any, Final
 
 from probes.events import Rank
@@ -28,8 +29,8 @@ _LEADING = re.compile(r"-?\d{1,18}(?:\.\d{1,9})?(?=[^\d.,%]|\Z)", re.ASCII)
 _GRAPH = re.compile(r"[a-z]{2,8} graph", re.ASCII)
 
 INT, FLOAT, PERCENT, BOOL, SKIP = range(5)
-Reads = tuple[tuple[str, Callable[[str], Any]], ...]
-"""For each value that a form captures: its field and how to read it."""
+Form = tuple[Callable[[str, int], re.Match[str] | None], tuple[str, ...], tuple[Callable[[str], Any], ...]]
+"""A form of line: what matches it, and for each value that it captures its field and how to read it."""
 
 NAMES: Final[dict[str, tuple[str, int]]] = {
     "#running-req": ("running", INT),
@@ -228,11 +229,8 @@ def _share(value: str) -> float:
     return float(value) / 100
 
 
-def _true(value: str) -> bool:
-    return value == "True"
-
-
-_READ: Final[dict[int, Callable[[str], Any]]] = {INT: int, FLOAT: float, PERCENT: _share, BOOL: _true}
+_TRUE = {"True": True, "False": False}.__getitem__
+_READ: Final[dict[int, Callable[[str], Any]]] = {INT: int, FLOAT: float, PERCENT: _share, BOOL: _TRUE}
 
 
 class Shapes:
@@ -242,16 +240,15 @@ class Shapes:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, list[tuple[Callable[[str, int], re.Match[str] | None], Reads]]] = {}
-
+        self._known: dict[str, list[Form]] = {}
         self._learned: set[tuple[Any, ...]] = set()
 
     def read(self, kind: str, text: str, begin: int) -> dict[str, Any] | None:
         """The fields of a line of a known form, or None."""
-        for fits, reads in self._known.get(kind, ()):
+        for fits, names, reads in self._known.get(kind, ()):
             found = fits(text, begin)
             if found is not None:
-                return {name: read(value) for (name, read), value in zip(reads, found.groups(), strict=True)}
+                return dict(zip(names, map(call, reads, found.groups()), strict=True))
         return None
 
     def learn(self, kind: str, pairs: Pairs) -> bool:
@@ -265,7 +262,8 @@ class Shapes:
         self._learned.add(form)
         parts = (f"{re.escape(name)}: {_VALUES[how]}" for name, (_, how) in zip(pairs.names, fields, strict=True))
         pattern = re.compile(", ".join(parts) + (r",\s{0,8}" if pairs.closed else r"\s{0,8}"), re.ASCII)
-        known.append((pattern.fullmatch, tuple((field, _READ[how]) for field, how in fields if how != SKIP)))
+        told = [(field, _READ[how]) for field, how in fields if how != SKIP]
+        known.append((pattern.fullmatch, tuple(field for field, _ in told), tuple(read for _, read in told)))
         return True
 
 

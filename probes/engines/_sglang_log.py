@@ -25,7 +25,7 @@ from probes.engines._unwrap import plain, unwrap
 from probes.events import Capacity, Kind, Rank, Record, Warn
 
 _REFUSED = re.compile(r'"POST [^"]{1,300} HTTP/1\.\d" (429|503)\b')
-_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+_DIGITS = b"0123456789"
 _DULL_MOST = 2048
 _NOTHING: Sequence[Record] = ()
 
@@ -63,7 +63,7 @@ class Reader:
 
     def _begin(self) -> None:
         """Another start of the server."""
-        self._dull: set[str] = set()
+        self._dull: set[bytes] = set()
         self._start = Start()
         self._era = Era()
         self._accept = Acceptance()
@@ -171,6 +171,8 @@ class Reader:
         if len(shown) > 500 or not shown.isprintable():
             shown = plain(shown)
         record = Record(line, kind, fields, stamp, rank, (), shown)
+        if rank is None and self._crash is None and self._merge.deadline is None:
+            return [*held, record] if held else (record,)  # nothing to wait for, and no copy of it will come
         key = (kind, rank.get("DP"), text[at:]) if rank and "PP" in rank else None
         out = self._emit(record, key)
         return [*held, *out] if held else out
@@ -196,6 +198,11 @@ class Reader:
         end = text.find("] ", 0, 120)
         stamped = end >= 0 and (text[0] == "[" or text[:2] == "20")
         head, message = (text[: end + 2], text[end + 2 :]) if stamped else ("", text)
+        # Chatter repeats itself with other numbers: what was none of our business once is skipped from then on.
+        plainly = self._half is None and self._crash is None and len(message) < 400
+        shape = message.encode("utf-8", "surrogatepass").translate(None, _DIGITS) if plainly else b""
+        if shape and shape in self._dull:
+            return self._due(line, text)
         at, rank = self._heads.read(head) if stamped else (None, None)
         out: list[Record] = []
         if self._half is not None:
@@ -214,12 +221,6 @@ class Reader:
                 return self._due(line, text)
             if self._crash.ends_with(rank):
                 out.extend(self._end_crash())
-        # Chatter repeats itself with other numbers: what was none of our business once is skipped from then on.
-        plainly = self._half is None and self._crash is None and len(message) < 400
-        shape = message.translate(_NO_DIGITS) if plainly else ""
-        if shape and shape in self._dull:
-            out.extend(self._due(line, text))
-            return out
         found = self._read(line, text, message, at, rank)
         if found is None:
             idle = self._half is None and self._crash is None and len(self._dull) < _DULL_MOST
