@@ -203,22 +203,30 @@ class Story:
 
     def _accept(self, record: Record) -> None:
         get = record.fields.get
-        one = Bucket(record.line, record.at, record.line, 1)
         drafted, accepted = get("drafted"), get("accepted")
+        bucket = self._bucket(record)
+        bucket.last_line = record.line
+        bucket.n += 1
         if (length := get("accept_len")) is not None:
             positions = get("per_position")
-            one.lengths = get("steps") or (drafted / len(positions) if drafted and positions else 1.0)
-            one.length = float(length) * one.lengths
+            steps = get("steps") or (drafted / len(positions) if drafted and positions else 1.0)
+            bucket.lengths += steps
+            bucket.length += float(length) * steps
         if (rate := get("accept_rate")) is not None:
-            one.rate, one.rates = float(rate), 1
+            bucket.rate += float(rate)
+            bucket.rates += 1
         if drafted is not None and accepted is not None and 0 <= accepted <= drafted:
-            one.drafted, one.accepted = int(drafted), int(accepted)
+            bucket.drafted += int(drafted)
+            bucket.accepted += int(accepted)
+
+    def _bucket(self, record: Record) -> Bucket:
+        """Where this report is counted; when all are full, neighbours are joined."""
         if self.acceptance and self.acceptance[-1].n < self._size:
-            self.acceptance[-1].take(one)
-            return
+            return self.acceptance[-1]
         if len(self.acceptance) >= 2 * BUCKETS:
             for left, right in zip(self.acceptance[::2], self.acceptance[1::2], strict=True):
                 left.take(right)
             self.acceptance = self.acceptance[::2]
             self._size *= 2
-        self.acceptance.append(one)
+        self.acceptance.append(Bucket(record.line, record.at))
+        return self.acceptance[-1]

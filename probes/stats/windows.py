@@ -72,15 +72,18 @@ class Span:
 
     def add(self, value: float) -> None:
         """Take one more value; one beyond any server's reach counts as that much."""
-        if value > BEYOND:  # noqa: PLR1730  (min() costs three times as much, and this runs per report)
+        # No min() and max() here: they cost three times as much, and this runs several times a report.
+        if value > BEYOND:  # noqa: PLR1730
             value = BEYOND
         if self.n:
             if value > self.last:
                 self.rises += 1
-                self.high = max(self.high, value)
+                if value > self.high:  # noqa: PLR1730
+                    self.high = value
             elif value < self.last:
                 self.falls += 1
-                self.low = min(self.low, value)
+                if value < self.low:  # noqa: PLR1730
+                    self.low = value
         else:
             self.first = self.low = self.high = value
         self.n += 1
@@ -100,12 +103,11 @@ class Window:
     `n` counts reports with a known number running and a queue. `calm`: reports of a free stretch, idle ones too.
     `at_cap`/`near_cap`: reports with all lanes, or all but one, taken. `kv` is the fuller of the pools that hold keys
     and values; `kv_tight`: reports in which it has no room for one more request of the mean size of those that run.
-    `prefilling`: reports that show a prompt being computed
-    while others wait, in steps filled to their limit where the log tells. `alone`: filled steps
-    of prompts while nothing decodes. `level`: reports since more ran than ever
-    before. `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start.
-    `events`: requests put back, or calls that found no room, meanwhile. `elsewhere`: requests that wait for another
-    server, in reports that tell of any.
+    `prefilling`: reports that show a prompt being computed while others wait, in steps filled to their limit where the
+    log tells. `alone`: filled steps of prompts while nothing decodes. `level`: reports since more ran than ever before.
+    `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start. `events`: requests put
+    back, or calls that found no room, meanwhile. `elsewhere`: requests that wait for another server, in reports that
+    tell of any.
     """
 
     start: int
@@ -197,11 +199,10 @@ def queue_of(record: Record) -> int | None:
 
 def _elsewhere(window: Window, record: Record) -> None:
     """Requests that a server which only computes prompts holds until the one that decodes has room for them."""
-    if record.kind == "prefill":
-        get = record.fields.get
-        if (count := get("bootstrap_reqs") or get("prealloc_reqs")) is not None and count > 0:
-            window.elsewhere.add(count)
-            window.keep("elsewhere", record)
+    get = record.fields.get
+    if (count := get("bootstrap_reqs") or get("prealloc_reqs")) is not None and count > 0:
+        window.elsewhere.add(count)
+        window.keep("elsewhere", record)
 
 
 def lane_count(capacity: Capacity, fields: Any) -> int | None:
@@ -212,17 +213,17 @@ def lane_count(capacity: Capacity, fields: Any) -> int | None:
     return capacity.lanes * engines if isinstance(engines, int) and engines > 1 else capacity.lanes
 
 
-def add_sample(window: Window, record: Record, capacity: Capacity) -> None:
-    """Take one report with a queue into the stretch."""
+def add_sample(window: Window, record: Record, capacity: Capacity, waiting: int) -> None:
+    """Take one report with a queue of so many into the stretch."""
     get = record.fields.get
     running = get("running")
     window.last_line = record.line
     window.last_at = record.at or window.last_at
-    window.waiting.add(queue_of(record) or 0)
+    window.waiting.add(waiting)
     _pools(window, record, capacity)
-    _elsewhere(window, record)
     prefill = record.kind == "prefill"
     if prefill:
+        _elsewhere(window, record)
         window.prefills += 1
         window.quiet_from = record.at or window.quiet_from
         window.admitted += get("new_seqs") or 0
@@ -335,7 +336,8 @@ class Streams:
         if window is None and len(self.open) >= 512:
             rank, window = None, self.open.get(None)
         closed = None
-        if window is None or window.free == (waiting > 0) or self._apart(window, record):
+        later = window is not None and record.at != window.last_at and self._apart(window, record)
+        if window is None or later or window.free == (waiting > 0):
             closed = window
             window = Window(self.start, rank, record.line, record.at, record.line, record.at, free=not waiting)
             window.ran_before = self.ran.get(rank, 0)
@@ -344,7 +346,7 @@ class Streams:
         if running is not None and running > self.ran.get(rank, 0):
             self.ran[rank] = min(running, BEYOND)
         if waiting:
-            add_sample(window, record, capacity)
+            add_sample(window, record, capacity, waiting)
             if put_out(record.fields):
                 window.events += 1
                 window.keep("event", record)
@@ -382,7 +384,8 @@ def _add_free(window: Window, record: Record, capacity: Capacity) -> None:
     window.last_line = record.line
     window.last_at = record.at or window.last_at
     window.calm += 1
-    _elsewhere(window, record)
+    if record.kind == "prefill":
+        _elsewhere(window, record)
     running = record.fields.get("running")
     if not running:
         return
