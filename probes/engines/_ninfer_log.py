@@ -165,7 +165,7 @@ class Reader:
             return start_up.listening(self._start, number, text)
         if text.startswith(("server stopped", "stopped")):
             return start_up.stopped(self._start, number, text)
-        if ABORTED.match(text):
+        if ABORTED.search(text):
             kind, fields = start_up.broken(self._start, cause(text))
             return ("oom" if kind == "oom" else "crash"), fields
         complaint = text.removeprefix("error: ")
@@ -214,8 +214,11 @@ _WEAK = re.compile(
 
 
 def sniff(log: Sequence[str]) -> float:
-    """How surely these lines are ninfer's: one line that only it prints is enough to be fairly sure."""
+    """How surely these lines are ninfer's: one line that only it prints is enough to be fairly sure.
+
+    Where such lines are few among many, another engine may speak too, whose own lines then count for more.
+    """
     marks = sum(1 for text in log if _MARKS.search(text))
     if marks:
-        return min(1.0, 0.85 + 0.05 * marks)
+        return min(1.0 if marks * 10 >= len(log) else 0.9, 0.85 + 0.05 * marks)
     return 0.7 if any(_WEAK.search(text) for text in log) else 0.0

@@ -34,7 +34,8 @@ _OWN = (
     r" \d\d-\d\d \d\d:|\d+\.\d\d\.\d{3}\.\d{3} [IWED] |\{\""
     r"|(?:slot|srv|que|spec|cmn|res) {1,12}\w+(?:\(\))?: |(?:INFO|WARN|ERR|VERB) \[ *\w+\] "
     r"|(?:llama|llm|common|ggml|gguf|clip|mtmd|load_tensors|print_info|main|decode|system_info|graph_reserve"
-    r"|sched_reserve|build|print_timings|update_slots|server|start|init)\w* ?: |statistics +[\w-]+: |\S{1,200}\.(?:cpp|cu|c|h):\d{1,6}: "
+    r"|sched_reserve|build|print_timings|update_slots|server|start|init)\w* ?: |statistics +[\w-]+: "
+    r"|\S{1,200}\.(?:cpp|cu|c|h):\d{1,6}: "
     r"|\[\d{4,5}\] |error(?:: | while )|ninfer-serve: |GGML_ASSERT\(|terminate called |Segmentation fault"
     r"| {0,12}(?:prompt eval|eval|total) time +=|draft acceptance(?: rate)? =)"
 )
@@ -88,14 +89,14 @@ _PREFIXES = (
 )
 REPEATED = re.compile(r" ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates .*)?\Z", re.ASCII)
 """What Ray adds to a line that other actors printed too."""
-_NEXT = r"(?:[\[({\da-z]|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d|(?:INFO|WARN|ERR|VERB) \[)"
+_NEXT = r"(?:[\[({\da-z/]|(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) \d|(?:INFO|WARN|ERR|VERB) \[)"
 _WORD = r"[\w.@-]{1,99}+ *+(?:\||20[\d-]{8}T|\d\d? \d\d:|[a-z][\w-]*+ " + _NEXT + r")"
 _ANY = re.compile("").match
 _SUSPECTS = (
     dict.fromkeys(string.ascii_letters, re.compile(_WORD, re.ASCII).match)
     | {
         "[": re.compile(
-            r"\[(?:20[^\]]{17,32}+\][ \t] *+(?:/|Seg|" + _NEXT + ")" + r"|\d{1,10}+[]m;,]|m|pod/|container/)", re.ASCII
+            r"\[(?:20[^\]]{17,32}+\][ \t] *+" + _NEXT + r"|\d{1,10}+[]m;,]|m|pod/|container/)", re.ASCII
         ).match,
         "(": _PAREN,
         "2": re.compile(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from probes.engines._ninfer_log import Reader
+from probes.engines._ninfer_log import Reader, sniff
 from probes.engines._ninfer_trouble import failure
 from probes.events import Record
 from probes.reading import Log
@@ -154,3 +154,9 @@ def test_mixed_drafts_in_the_request_log_have_no_length_a_round() -> None:
     assert (record.fields["drafted"], record.fields["accepted"], record.fields["ngram_accepted"]) == (130, 120, 98)
     assert not {"accept_len", "per_position", "rounds"} & record.fields.keys()
     assert reader.warnings == ()
+
+
+def test_a_few_lines_among_many_others_are_not_sure_to_be_the_logs_own() -> None:
+    own = stamped(*[report("running 1 (decode-ready 1)")] * 20)
+    assert sniff(own) == 1.0
+    assert sniff([*own, *["slot print_timing: id  0 | task 0 | n_decoded = 140"] * 500]) == 0.9

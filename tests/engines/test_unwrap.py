@@ -182,6 +182,11 @@ BARE = [
     "error: invalid argument: --drafts",
     "ninfer-serve: listening on http://127.0.0.1:8080 (model id: m, auth: disabled)",
     "statistics draft-mtp: #calls(b,g,a) = 1 20 18",
+    "srv          init: initializing slots, n_slots = 2",
+    "srv    operator(): operator(): cleaning up before exit...",
+    "llm_load_tensors: offloaded 29/29 layers to GPU",
+    "/src/ggml/ggml.c:3838: GGML_ASSERT(x) failed",
+    "terminate called after throwing an instance of 'x'",
 ]
 """Records without a stamp of their own: what stands before them is somebody else's."""
 
@@ -196,3 +201,11 @@ def test_takes_line_numbers_and_margins_off(prefix: str, record: str) -> None:
 @pytest.mark.parametrize("prefix", ["2026-11-30 12:00:00,123 ", "[2025-03-11 16:44:27] ", "llm-7d9f-x2x serving "])
 def test_takes_stamps_off_records_without_one(prefix: str, record: str) -> None:
     assert unwrap(prefix + record) == [record]
+
+
+def test_json_that_a_server_of_2024_wrote_itself_stays_whole() -> None:
+    own = '{"timestamp":1706432998,"level":"INFO","function":"main","line":2546,"message":"model loaded"}'
+    assert unwrap(own) == [own]
+    assert unwrap(f"2026-11-01T10:00:00.123456789Z {own}") == [own]
+    other = '{"timestamp":"2026-11-01T10:00:00Z","level":"INFO","function":"main","message":"model loaded"}'
+    assert unwrap(other) == ["model loaded"]
