@@ -61,7 +61,7 @@ class Failures:
     @property
     def any(self) -> bool:
         """Whether anything has failed in this start."""
-        return bool(self._causes) or self._held is not None
+        return any(not key.startswith("reject") for key in self._causes) or self._held is not None
 
     def forget_consequence(self) -> None:
         """The server is ready: what is held back was no failure of the start."""
@@ -78,8 +78,8 @@ class Failures:
             return ()
         if piece.known and piece.level not in {"ERROR", "CRITICAL"}:
             return None
-        if piece.known and message[:1].isspace():
-            return ()
+        if piece.known and (message[:1].isspace() or message.startswith("Dumping ")):
+            return ()  # inside a traceback; or the configuration and the batch, shown before one
         block = _VALIDATION.search(message)
         if block is not None:
             self._block, self._block_line, self._block_piece = [message], line, piece
@@ -145,6 +145,8 @@ class Failures:
             return ()
         if len(self._causes) < 256:
             self._causes.setdefault(key, line)
+        if found.kind == "reject":  # of one request: nothing follows from it
+            return [Failure(line, found.kind, fields, piece, key)]
         self._cause_line, self._cause_kind = line, found.kind
         died = self._held is not None and self._held.kind == "crash"
         self._held = None

@@ -12,8 +12,8 @@ prefill/decode (iteration lines): `iteration scheduled_tokens step_ms dummy kv_u
 preempt (V0 only): `preempted`; oom: `tried_bytes free_bytes total_bytes wanted_bytes gpu`; error: `fitting_model_len`;
 reject: `status`; reject, preempt, oom, crash, error, exit: `reason`, and `hint` where a cure is known;
 oom, crash, error: `cause`, one of `fraction_too_low fraction_too_high memory_busy bad_flag port_in_use model_not_found
-no_gpu disk_full host_memory missing_package unsupported_model kernel ranks hang native killed exception consequence
-died`.
+no_gpu disk_full host_memory missing_package unsupported_model too_long kernel ranks hang native killed exception
+consequence died`.
 """
 
 from __future__ import annotations
@@ -278,9 +278,10 @@ class Reader:
         if any(s in message for s in _STOPS) or (message.endswith("Shutting down") and "INFO:" in message):
             if self._stopping:
                 return ()
-            self._stopping, self._ready = True, False
             why = "the server stopped after a failure" if self._failures.any else "the server was asked to stop"
-            return self._record(line, "exit", {"reason": why}, piece)
+            out = [*self._told(self._failures.close())]
+            self._stopping, self._ready = True, False
+            return [*out, *self._record(line, "exit", {"reason": why}, piece)]
         failed = self._failures.take(line, piece)
         if failed is not None:
             return self._told(failed)

@@ -36,6 +36,11 @@ _RAISE = "raise --gpu-memory-utilization (not lower it), lower --max-model-len, 
 _GPU = "no usable GPU was found: check the driver and CUDA_VISIBLE_DEVICES"
 _MODEL = "model not found: check the name or the folder's path"
 _PORT = "another process listens on this port: choose another --port, or stop it"
+_CODE = "the model brings its own code: --trust-remote-code runs it, if you trust it"
+_SILENT = (
+    "a process of the engine ended without a word: often it was killed for want of host memory (the kernel's log "
+    "tells), or a native library crashed"
+)
 _MULTIPLE = "choose a value that is a multiple, as the message says"
 _KNOWN: tuple[tuple[str, Kind, str, str], ...] = (
     # text, kind, cause, cure; the reason is the message itself
@@ -104,12 +109,10 @@ _KNOWN: tuple[tuple[str, Kind, str, str], ...] = (
     ("Repository Not Found", "error", "model_not_found", f"{_MODEL}, or log in if it is private"),
     ("LocalEntryNotFoundError", "error", "model_not_found", "it is not in the local cache and downloads are off"),
     ("couldn't connect to", "error", "model_not_found", "the model hub cannot be reached: use a local folder"),
-    (
-        "trust_remote_code",
-        "error",
-        "bad_flag",
-        "the model brings its own code: --trust-remote-code runs it, if you trust it",
-    ),
+    ("trust_remote_code=True", "error", "bad_flag", _CODE),
+    ("contains custom code", "error", "bad_flag", _CODE),
+    ("maximum context length is", "reject", "too_long", "shorten the prompt or max_tokens, or raise --max-model-len"),
+    ("longer than the maximum model length", "reject", "too_long", "shorten the prompt, or raise --max-model-len"),
     ("No space left on device", "error", "disk_full", "a disk or shared memory is full: free it, or give more"),
     ("illegal memory access", "crash", "kernel", "a kernel crashed: update vLLM or the driver, or try --enforce-eager"),
     ("NCCL error", "crash", "ranks", "communication between GPUs failed: do all ranks live? NCCL_DEBUG=INFO says more"),
@@ -177,6 +180,10 @@ def diagnose(message: str) -> Trouble | None:
     for text, kind, cause, hint in _KNOWN:
         if text in message:
             return Trouble(kind, clean(message), hint, cause)
+    if "died unexpectedly" in message:
+        # The client watches the core once it is up, the core its workers from the start.
+        cause = "died" if "Engine core proc" in message else "killed"
+        return Trouble("crash", clean(message), _SILENT, cause, consequence=True)
     for text in _CONSEQUENCES:
         if text in message:
             return Trouble("error", clean(message), WHY_ABOVE, "consequence", consequence=True)

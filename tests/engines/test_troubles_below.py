@@ -121,3 +121,39 @@ def test_troubles_that_differ_by_a_requests_name_are_one_kind(tmp_path: Path) ->
     log.write_text("\n".join([SGLANG, *(failed.format(f"{i}f3ab9c1d2e") for i in range(5))]))
     (trouble,) = read(log).story.troubles
     assert (trouble.count, trouble.first, trouble.last) == (5, 2, 6)
+
+
+CORE = "(EngineCore pid=9) ERROR 04-01 10:00:01 [{file}:7] "
+API = "(APIServer pid=1) ERROR 04-01 10:00:01 [{file}:7] "
+
+
+def test_a_core_that_vanishes_is_a_crash_also_when_the_server_stops_at_once() -> None:
+    api = API.format(file="core_client.py")
+    lines = [
+        READY, f"{api}Engine core proc EngineCore_DP0 died unexpectedly, shutting down client.",
+        f"{api}AsyncLLM output_handler failed.", "(APIServer pid=1) INFO:     Shutting down",
+    ]  # fmt: skip
+    crash, stop = troubles("vllm", lines)
+    assert (crash.kind, crash.line) == ("crash", 3)
+    assert "without a word" in crash.fields["hint"]
+    assert (stop.kind, stop.fields["reason"]) == ("exit", "the server stopped after a failure")
+
+
+def test_what_is_dumped_before_a_crash_is_not_read_as_its_cause() -> None:
+    """The dump holds the whole configuration: words in it, e.g. of a flag, are no complaint about it."""
+    dump = CORE.format(file="dump_input.py")
+    config = f"{dump}Dumping input data for V1 LLM engine (v0.11.0) with config: model='m', trust_remote_code=False"
+    dead = f"{CORE.format(file='core.py')}EngineCore encountered a fatal error."
+    (crash,) = troubles("vllm", [READY, config, f"{dump}Dumping scheduler output for model execution: x", dead,
+                                 f"{CORE.format(file='core.py')}RuntimeError: PassManager::run failed"])  # fmt: skip
+    assert (crash.kind, crash.fields["reason"]) == ("crash", "PassManager::run failed")
+    asked = f"{CORE.format(file='core.py')}ValueError: m contains custom code which must be executed. Please pass the argument"
+    assert troubles("vllm", [f"{asked} `trust_remote_code=True` to allow it."])[0].fields["cause"] == "bad_flag"
+
+
+def test_a_request_that_is_too_long_is_no_failure_of_the_server() -> None:
+    api = API.format(file="serving_chat.py")
+    long = f"{api}ValueError: This model's maximum context length is 2048 tokens. However, you requested 5418 tokens."
+    refused, stop = troubles("vllm", [READY, long, "(APIServer pid=1) INFO:     Shutting down"])
+    assert (refused.kind, refused.fields["cause"]) == ("reject", "too_long")
+    assert stop.fields["reason"] == "the server was asked to stop"
