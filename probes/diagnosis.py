@@ -50,7 +50,7 @@ class Diagnosis:
             for record in event.records:
                 self._judge.see(record, clock)
                 self._log_tells_queue = self._log_tells_queue or "running" in record.fields
-                self._count(record.fields)
+                self._count(record.fields, taken_in=record.fields.get("new_seqs") if record.kind == "prefill" else None)
         elif isinstance(event, CapacityRead) and event.restart == self._restart:
             self._judge.capacity(event.capacity)
         elif isinstance(event, RequestSent):
@@ -86,13 +86,13 @@ class Diagnosis:
             self._judge.see(Record(0, "preempt", {}, _clock(), text=text), _clock())
             self._dirty = True
 
-    def _count(self, fields: Mapping[str, Any]) -> None:
-        """Remember who ran and who waited."""
+    def _count(self, fields: Mapping[str, Any], taken_in: Any = None) -> None:
+        """Remember who ran and who waited. `taken_in`: what a prefill report lets in, which run from then on."""
         running, waiting = fields.get("running"), fields.get("waiting")
         if waiting is None and self._traits.omits_zero:
             waiting = 0
         if isinstance(running, int) and isinstance(waiting, int) and len(self.queue) < QUEUE_MOST:
-            self.queue.append((running, waiting))
+            self.queue.append((running + (taken_in if isinstance(taken_in, int) else 0), waiting))
 
     def so_far(self) -> Ceiling:
         """The verdict over everything since this start began, or since `forget`."""

@@ -72,3 +72,12 @@ def test_a_queue_that_is_over_is_news() -> None:
     assert found is not None
     assert (found.verdict, found.until) == ("lanes", "2026-11-30T20:00:08")
     assert diagnosis.so_far().until is None, "what was measured is judged as a whole"
+
+
+def test_what_a_prefill_report_lets_in_runs_from_then_on() -> None:
+    """SGLang's line counts what ran before it; the experiments compare how many ran."""
+    diagnosis = Diagnosis(engines.engine("sglang"))
+    diagnosis.begin(1)
+    fields = {"running": 1, "waiting": 9, "new_seqs": 6}
+    diagnosis.see(LogRecords(1, (Record(1, "prefill", fields), Record(2, "decode", {"running": 7, "waiting": 9}))))
+    assert diagnosis.queue == [(7, 9), (7, 9)]

@@ -16,6 +16,9 @@ from probes.stats.windows import Kept, Traits, Window
 
 ORDER: tuple[Confidence, ...] = ("low", "medium", "high")
 EVIDENCE = 8
+OFTEN, SOMETIMES = 0.25, 0.1
+"""Shares of the reports with load with a queue, in stretches too short to judge: from the first on nobody can say that
+nothing held requests back, from the second on only with a reservation."""
 
 
 @dataclass(slots=True)
@@ -29,6 +32,8 @@ class Tally:
     may_be: dict[Verdict, int] = field(default_factory=dict)
     best: dict[Verdict, tuple[int, Finding, Window]] = field(default_factory=dict)
     short: int = 0
+    short_reports: int = 0
+    """Reports with a queue in the stretches that were too short to judge."""
     free: int = 0
     free_kept: list[Kept] = field(default_factory=list)
     short_kept: list[Kept] = field(default_factory=list)
@@ -37,6 +42,11 @@ class Tally:
     elsewhere: int = 0
     elsewhere_top: int = 0
     elsewhere_kept: list[Kept] = field(default_factory=list)
+
+    @property
+    def late(self) -> float:
+        """Share of the reports outside any stretch that could be judged in which something waited."""
+        return self.short_reports / max(1, self.free + self.short_reports)
 
 
 @dataclass(slots=True)
@@ -187,17 +197,32 @@ def _without_queue(seen: Seen) -> Ceiling:
     )  # fmt: skip
 
 
+def _brief(seen: Seen) -> Ceiling:
+    """Queues came and went too often to say that nothing held requests back, and too briefly to say what did."""
+    late, all_ = seen.tally.short_reports, seen.tally.free + seen.tally.short_reports
+    text = f"Something waited in {late:,} of {all_:,} reports with load, too briefly each time to tell why."
+    name, reserving = seen.traits.name, seen.reserving
+    return Ceiling(
+        "unknown", "low", f"{headline('unknown', ())} {text}", _evidence(seen.tally.short_kept),
+        ("one load that stays the same for longer",), (), experiment("unknown", (), name, reserving),
+        advice("unknown", name, reserving),
+    )  # fmt: skip
+
+
 def _nothing_bound(seen: Seen) -> Ceiling:
     lanes = seen.capacity.lanes
+    late = seen.tally.late
+    if late >= OFTEN:
+        return _brief(seen)
     top = f"at most {seen.tally.free_top} ran" + (f" of {lanes} lanes" if lanes else "")
     brief = (
         f"; {counted(seen.tally.short, 'queue was', 'queues were')} shorter than three reports"
         if seen.tally.short
         else ""
     )
-    sure: Confidence = (
-        "low" if seen.tally.free < 3 else "high" if not seen.tally.short and seen.tally.free >= 10 else "medium"
-    )
+    sure: Confidence = "high" if not seen.tally.short and seen.tally.free >= 10 else "medium"
+    if seen.tally.free < 3 or late >= SOMETIMES:
+        sure = "low"
     verdict: Verdict = "none"
     missing: tuple[str, ...] = ()
     text = f"Nothing waited in {counted(seen.tally.free, 'report', 'reports')} with load; {top}{brief}."

@@ -168,6 +168,7 @@ class Judge:
             return "none"
         if not long_enough(window, self._seen.traits):
             tally.short += 1
+            tally.short_reports += window.waiting.n
             tally.short_open = not ended
             if len(tally.short_kept) < EVIDENCE:
                 tally.short_kept.extend(window.kept.get("any", []))

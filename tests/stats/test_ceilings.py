@@ -110,6 +110,22 @@ def test_a_short_queue_is_no_ceiling(count: int) -> None:
     assert judge_all(SGLANG, burst, capacity).verdict == "unknown"
 
 
+@pytest.mark.parametrize(("brief", "says"), [(0, ("none", "high")), (1, ("none", "medium")), (3, ("none", "low")),
+                                             (5, ("unknown", "low"))])  # fmt: skip
+def test_queues_that_come_and_go_are_not_nothing(brief: int, says: tuple[str, str]) -> None:
+    """Twelve reports without a queue, and so many queues of one report among them: 0, 8, 20 and 29 %."""
+    records = []
+    for i in range(12):
+        records.append(report(10 * i, "decode", running=4, waiting=0, kv_usage=0.2))
+        if i < brief:
+            records.append(report(10 * i + 5, "decode", running=4, waiting=2, kv_usage=0.2))
+    found = judge_all(SGLANG, records, Capacity(lanes=8))
+    assert (found.verdict, found.confidence) == says
+    if found.verdict == "unknown":
+        assert "5 of 17 reports" in found.sentence
+        assert found.missing
+
+
 def test_full_pool_at_all_lanes_is_undecided() -> None:
     records = [report(i, "decode", running=8, waiting=3, kv_usage=0.97) for i in range(6)]
     found = judge_all(SGLANG, records, Capacity(lanes=8))
