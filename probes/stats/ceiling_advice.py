@@ -77,6 +77,8 @@ def admits(verdict: Verdict, load: Seen, capacity: Capacity | None, server: Serv
     """
     if verdict not in {"lanes", "kv_pool", "state_pool"}:
         return None
+    if verdict == "kv_pool" and load.others:
+        return None  # what somebody else's requests hold of the pool is not known
     known = capacity or Capacity()
     want = _Want.of(load, known, server)
     if not want.grow and not want.short:
@@ -159,26 +161,25 @@ class _Want:
 
     def sentence(self, load: Seen) -> str:
         """In words."""
-        all_, flags = f"all {self.count}", [f"{flag} {value}" for flag, value in self.grow.items()]
-        parts = " and ".join(flags)
+        flags = " and ".join(f"{flag} {value}" for flag, value in self.grow.items())
+        lead = f"{flags} would let all {self.count} run{self._note(load)}" if flags else ""
         if not self.short:
-            return f"{parts} would let {all_} run{self._note(load)}."
+            return f"{lead}."
         made = f"{self.count} × {self.each:,} tokens need a pool of {self.pool:,}; this one holds {self.have:,}"
-        lead = f"{parts} would let {all_} run{self._note(load)}. " if self.server.words.pool else ""
-        text = f"{lead}{made}"
+        if lead and self.server.words.pool is None:
+            lead += ", once the pool is large enough"
+        text = f"{lead}. {made}" if lead else made
         if self.most is None:
             return f"{text}, in which not even their prompts find room."
-        lanes = ""
-        if self.lanes is not None and load.lanes is not None:
-            lanes = f", once there are lanes for them ({parts})" if not lead else ", once there are lanes for them"
+        lanes = " once there are lanes for them," if self.lanes is not None and load.lanes is not None else ""
         fit = f", or {self.fit} of them as they are" if self.fit else ""
-        return f"{text}, which admits {self.count} with at most {self.most:,} tokens of output each{lanes}{fit}."
+        return f"{text}, which admits {self.count}{lanes} with at most {self.most:,} tokens of output each{fit}."
 
     def _note(self, load: Seen) -> str:
         if not self.legal:
             return f"; the engine takes {NINFER_LANES} at most, so send fewer at once"
         if self.lanes is not None and self.lanes > self.count:
-            return f": {self.lanes - self.count} more than there are, as it lets nobody in before so many are free"
+            return f": {self.lanes - self.count} more than requests, since it lets nobody in before so many are free"
         return f", {load.others} of them not ours" if load.others else ""
 
 

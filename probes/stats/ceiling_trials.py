@@ -31,7 +31,7 @@ class Seen:
     verdict: Verdict = "unknown"
     outcomes: Mapping[str, int] = field(default_factory=dict)
     others: int = 0
-    """Requests in the server beyond those of the load, in half of the reports at least: somebody else's."""
+    """Requests in the server beyond those of the load, in a quarter of the reports at least: somebody else's."""
 
 
 def seen(
@@ -47,7 +47,7 @@ def seen(
         streams, max_tokens, prompt_tokens, capacity.lanes if capacity else None,
         quartile([r for r, _ in told]) if busy else None, quartile([w for _, w in busy]) if busy else None,
         len(late) / len(busy) if busy else None, ceiling.verdict if ceiling else "unknown", dict(outcomes),
-        max(0, sorted(r + w for r, w in busy)[(len(busy) - 1) // 2] - streams) if busy and streams else 0,
+        max(0, int(quartile([r + w for r, w in busy])) - streams) if busy and streams else 0,
     )  # fmt: skip
 
 
@@ -75,6 +75,7 @@ def effect(change: Change, before: Seen, after: Seen) -> tuple[frozenset[Verdict
     more, fewer = a_run - b_run, b_wait - a_wait
     # As many are in flight before and after: one more that runs is one less that waits, or neither is more than noise.
     moved = more >= max(1.0, 0.04 * b_run) and fewer >= max(1.0, 0.04 * b_wait)
+    moving = more >= max(1.0, 0.04 * b_run) or fewer >= max(1.0, 0.04 * b_wait)
     text = f"running {b_run:g} → {a_run:g}, waiting {b_wait:g} → {a_wait:g}"
     if change == "lanes":
         if gone or moved:
@@ -83,14 +84,17 @@ def effect(change: Change, before: Seen, after: Seen) -> tuple[frozenset[Verdict
                 frozenset({"kv_pool", "state_pool", "prefill"}),
                 f"{text}: more lanes, more run",
             )
-        if more >= 1.0 or fewer >= 1.0:
+        if moving:
             return frozenset(), frozenset(), f"{text}: more lanes, and no clear change"
-        return frozenset({"kv_pool", "state_pool"}), frozenset({"lanes"}), f"{text}: more lanes, no more run"
+        others: set[Verdict] = {"kv_pool", "state_pool", "prefill", "admission_delay"}
+        return frozenset(others), frozenset({"lanes"}), f"{text}: more lanes, no more run"
     what = "less output" if change == "output" else "shorter prompts"
     if gone or moved:
         against: set[Verdict] = {"lanes", "state_pool"}
         speaks: set[Verdict] = {"kv_pool"} if change == "output" else {"kv_pool", "prefill"}
         return frozenset(speaks), frozenset(against), f"{text}: {what}, less waits"
+    if moving:
+        return frozenset(), frozenset(), f"{text}: {what}, and no clear change"
     if change == "prompt":
         return frozenset({"lanes", "state_pool"}), frozenset({"prefill"}), f"{text}: shorter prompts, the wait stays"
     if before.prompt_tokens > before.max_tokens:  # half of little: a pool is as full as before
@@ -114,8 +118,6 @@ def conclude(
             return "undecided", "nothing is known that the experiments could tell apart", "unknown"
         for _, against, _ in told:
             left -= against
-        for speaks, _, _ in told:
-            left = left & speaks or left
         if len(left) == 1 and any(left <= speaks for speaks, _, _ in told):
             only = next(iter(left))
             return "confirmed", f"the experiments leave {only}", only

@@ -69,7 +69,10 @@ def test_where_something_waits_each_experiment_changes_one_thing() -> None:
     assert len({o.step.block for o in done}) == len(done)
     found = report(done, run="r", engine="ninfer", simulated=True)
     assert found["ceiling"]["verdict"] == "kv_pool"
-    assert [e["for"] for e in found["experiments"]] == [["kv_pool"], ["kv_pool", "state_pool"]]
+    assert [e["for"] for e in found["experiments"]] == [
+        ["kv_pool"],
+        ["admission_delay", "kv_pool", "prefill", "state_pool"],
+    ]
     assert found["loads"][0]["conclusion"] == "confirmed"
     assert found["loads"][0]["admits"]["max_tokens"] == 224_000 // 3 // 64 * 64 - (60 * 5 // 4 + 64) + 1
     assert found["simulated"]
@@ -119,6 +122,19 @@ def test_rivals_are_separated_and_a_wrong_verdict_is_contradicted() -> None:
     rivals = Ceiling("unknown", rivals=("lanes", "kv_pool"))
     assert conclude(rivals, [more]) == ("confirmed", "the experiments leave kv_pool", "kv_pool")
     assert conclude(rivals, [])[0] == "undecided"
+    prompts = Ceiling("unknown", rivals=("prefill", "kv_pool"))
+    short = effect("prompt", went(3, 1, 1.0), went(4, 0, 0.0))
+    assert conclude(prompts, [more, short])[0] == "undecided", "more lanes help neither, shorter prompts help both"
+    assert conclude(Ceiling("unknown"), [more])[0] == "undecided", "nobody is named, so nobody is left"
+    assert conclude(Ceiling("unknown", rivals=("client",)), [more])[0] == "undecided", "nothing spoke for it"
+
+
+def test_one_more_that_runs_is_one_less_that_waits_or_it_is_noise() -> None:
+    changes: list[Any] = ["output", "prompt", "lanes"]
+    for change in changes:
+        assert not any(effect(change, went(7, 1, 1.0), went(8, 1, 1.0))[:2])
+    assert not any(effect("prompt", went(15, 43, 1.0), went(1, 40, 1.0))[:2])
+    assert not any(effect("output", replace(went(2, 5, 1.0), prompt_tokens=900), went(2, 5, 1.0))[:2])
 
 
 def test_nothing_is_said_without_reports() -> None:
@@ -147,6 +163,7 @@ def test_requests_of_others_are_counted_with_those_that_are_to_run() -> None:
     assert found is not None
     assert found["settings"] == {"max_concurrency": 6}
     assert found["sentence"].endswith("would let all 6 run, 2 of them not ours.")
+    assert admits("kv_pool", replace(load, max_tokens=100_000), NINFER, Server("ninfer")) is None
 
 
 def test_lanes_that_the_pool_could_not_fill_are_not_said_to_be_enough() -> None:
