@@ -17,6 +17,9 @@ SMALL_TOKENS = 1200
 LOOK = Burst(streams=1, max_tokens=8, seconds=20.0)
 OVER = 1.34
 """How much more than the pool a load asks for: three requests on three lanes then fit two and a half times."""
+LANE_PROMPT = 60
+TEMPLATE = 100
+"""Tokens that a chat template, and a tokenizer that cuts words finer than most, may add to a prompt."""
 LANES = {"ninfer": "max_concurrency", "sglang": "max_running_requests", "vllm": "lanes", "llamacpp": "parallel"}
 """The knob that sets how many requests run at once."""
 LANES_MOST = {"ninfer": 8}
@@ -68,7 +71,9 @@ def loads_for(ask: Ask, capacity: Capacity | None) -> list[Load]:
     streams = lanes + more_lanes(lanes)
     # Long enough to outlast the load where that leaves the pool half empty: no gaps between requests then.
     tokens = max(SMALL_TOKENS, min(longest or SMALL_TOKENS, (pool or 0) // streams) // 4)
-    found.append(Load("the lanes", Burst(streams, tokens, 60, seconds)))
+    if longest:  # a request that asks for more than its context is refused by some engines, and cut by others
+        tokens = min(tokens, max(longest - LANE_PROMPT - TEMPLATE, longest // 2))
+    found.append(Load("the lanes", Burst(streams, tokens, LANE_PROMPT, seconds)))
     return found
 
 

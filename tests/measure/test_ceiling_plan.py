@@ -48,6 +48,16 @@ def test_the_loads_of_the_seed_are_chosen_from_the_capacity_line() -> None:
     assert loads_for(ASK, tight)[-1].burst.max_tokens == 1200
 
 
+@pytest.mark.parametrize("context", [64, 300, 1024, 1300, 1400])
+def test_no_load_asks_for_more_than_the_context(context: int) -> None:
+    """vLLM refused all of them: 1,200 tokens were asked for whatever the context was."""
+    small = Capacity(kv_pool_tokens=11_648, max_context=context, lanes=2)
+    for load in loads_for(replace(ASK, engine="vllm"), small):
+        assert load.burst.max_tokens < context
+        assert context < 300 or load.burst.max_tokens + load.burst.prompt_tokens + 40 <= context
+    assert loads_for(replace(ASK, engine="vllm"), small)[-1].burst.max_tokens >= min(1200, context // 2)
+
+
 def test_a_pool_that_no_legal_request_can_fill_gets_no_load() -> None:
     capacity = Capacity(kv_pool_tokens=400_000, max_context=16_384, lanes=16)
     assert [x.name for x in loads_for(replace(ASK, engine="vllm"), capacity)] == ["the lanes"]
@@ -126,7 +136,12 @@ def test_rivals_are_separated_and_a_wrong_verdict_is_contradicted() -> None:
     short = effect("prompt", went(3, 1, 1.0), went(4, 0, 0.0))
     assert conclude(prompts, [more, short])[0] == "undecided", "more lanes help neither, shorter prompts help both"
     assert conclude(Ceiling("unknown"), [more])[0] == "undecided", "nobody is named, so nobody is left"
-    assert conclude(Ceiling("unknown", rivals=("client",)), [more])[0] == "undecided", "nothing spoke for it"
+    delay = Ceiling("unknown", rivals=("admission_delay",))
+    assert conclude(delay, [more])[0] == "undecided", "one that was thought of is not one that is left"
+    less = effect("output", went(3, 1, 1.0), went(4, 0, 0.0))
+    assert conclude(delay, [more, less])[::2] == ("confirmed", "kv_pool"), "less output helps a pool alone"
+    better = effect("lanes", went(3, 1, 1.0), went(4, 0, 0.0))
+    assert conclude(delay, [better, less])[0] == "undecided", "they speak against each other"
 
 
 def test_one_more_that_runs_is_one_less_that_waits_or_it_is_noise() -> None:
