@@ -3,7 +3,7 @@
 Writes a log in the form of SGLang 0.5.x (a third of its lines are batch lines, the rest access lines and chatter),
 reads it several times in a process of its own and prints medians: seconds, lines/s, the ratio to grep, peak memory.
 
-    python benchmarks/read_log.py [--lines 1000000] [--runs 3] [--keep FILE]
+    python benchmarks/read_log.py [--lines 1000000 | --megabytes 200] [--runs 3] [--keep FILE]
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import tempfile
 import time
 from pathlib import Path
 
+PILOT = 12_000
+"""Lines that are written first to learn how long one is."""
 START = """\
 [2026-02-03 08:00:00] server_args=ServerArgs(model_path='/m', tp_size=1, mem_fraction_static=0.85, \
 chunked_prefill_size=8192, max_running_requests=64, speculative_algorithm='EAGLE3', speculative_num_draft_tokens=4)
@@ -82,11 +84,15 @@ def main() -> None:
     """Write, read, compare, print."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--lines", type=int, default=1_000_000)
+    options.add_argument("--megabytes", type=int, help="so large instead of so many lines")
     options.add_argument("--runs", type=int, default=3)
     options.add_argument("--keep", type=Path, help="write the log there and leave it")
     asked = options.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         path = asked.keep or Path(folder) / "server.log"
+        if asked.megabytes is not None:
+            write(path, PILOT)
+            asked.lines = int(asked.megabytes * 1e6 / path.stat().st_size * PILOT)
         write(path, asked.lines)
         print(f"{asked.lines:,} lines, {path.stat().st_size / 1e6:,.0f} MB, {asked.runs} runs each, medians")
         here = [sys.executable, "-m", "probes", "read", str(path)]

@@ -352,7 +352,7 @@ def as_dict(reading: Reading) -> dict[str, Any]:
 
 
 def record_dict(record: Record) -> dict[str, Any]:
-    """A record in the form of `read --json`; what the line does not say is left out."""
+    """A record in the form of `read --json`, to be written and not kept; what the line does not say is left out."""
     out: dict[str, Any] = {"line": record.line, "kind": record.kind}
     if record.at is not None:
         out["at"] = record.at
@@ -360,5 +360,6 @@ def record_dict(record: Record) -> dict[str, Any]:
         out["rank"] = dict(record.rank)
     if record.ranks:
         out["ranks"] = [dict(r) for r in record.ranks]
-    out["fields"] = dict(record.fields)
+    fields = record.fields
+    out["fields"] = fields if isinstance(fields, dict) else dict(fields)
     return out
