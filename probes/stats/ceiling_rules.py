@@ -160,8 +160,8 @@ def _unknown(scene: Scene) -> Finding:
     elif not w.kv.n:
         missing.append("how full the KV pool is")
         rivals.append("kv_pool")
-    elif w.kv.high >= HALF:
-        rivals.append("kv_pool")
+    elif w.kv.high >= HALF or (_set_aside(scene) or 0.0) >= HIGH:
+        rivals.append("kv_pool")  # what is set aside for output to come fills a pool as well
     if w.prefilling:
         rivals.append("prefill")
     if scene.traits.delays and w.kv.n and w.kv.high < HIGH and not w.prefilling:

@@ -12,6 +12,8 @@ Change = Literal["output", "prompt", "lanes"]
 ENOUGH = 3
 """Reports that tell how a load went."""
 Says = Literal["confirmed", "contradicted", "undecided"]
+Effect = tuple[frozenset[Verdict], frozenset[Verdict], str]
+"""Limits that an experiment speaks for, those that it speaks against, and that in one sentence."""
 SOME = 0.34
 """Share of the reports in which something waits from which on it is the load that waits, and no moment of it."""
 
@@ -65,7 +67,7 @@ def quartile(values: Sequence[int]) -> float:
     return float(ordered[min(len(ordered) - 1, (3 * len(ordered)) // 4)])
 
 
-def effect(change: Change, before: Seen, after: Seen) -> tuple[frozenset[Verdict], frozenset[Verdict], str]:
+def effect(change: Change, before: Seen, after: Seen) -> Effect:
     """Which limits the change speaks for, which against, and that in one sentence."""
     if None in {before.running, after.running, before.waiting, after.waiting} or not before.waited_share:
         return frozenset(), frozenset(), "no report tells how many ran and waited"
@@ -102,9 +104,24 @@ def effect(change: Change, before: Seen, after: Seen) -> tuple[frozenset[Verdict
     return frozenset({"lanes", "state_pool"}), frozenset(), f"{text}: less output, the wait stays"
 
 
-def conclude(
-    verdict: Ceiling, effects: Sequence[tuple[frozenset[Verdict], frozenset[Verdict], str]]
-) -> tuple[Says, str, Verdict]:
+def _settle(rivals: Sequence[Verdict], told: Sequence[Effect]) -> tuple[Says, str, Verdict]:
+    """What experiments make of an open question: what one of them speaks for alone, or the one of the rivals left."""
+    against = frozenset[Verdict]().union(*(a for _, a, _ in told))
+    alone = {next(iter(speaks)) for speaks, _, _ in told if len(speaks) == 1} - against
+    if len(alone) == 1:
+        only = next(iter(alone))
+        return "confirmed", f"an experiment speaks for {only} alone", only
+    left = set(rivals) - against
+    # Where one limit only was thought of, others were not excluded by anything.
+    if len(rivals) > 1 and len(left) == 1 and any(left <= speaks for speaks, _, _ in told):
+        only = next(iter(left))
+        return "confirmed", f"the experiments leave {only}", only
+    if not rivals:
+        return "undecided", "nothing is known that the experiments could tell apart", "unknown"
+    return "undecided", "the experiments leave " + (" and ".join(sorted(left)) or "nothing"), "unknown"
+
+
+def conclude(verdict: Ceiling, effects: Sequence[Effect]) -> tuple[Says, str, Verdict]:
     """Whether the experiments bear a verdict out, why, and the verdict after them.
 
     One that speaks against it is enough to contradict, and leaves `unknown`.
@@ -113,15 +130,7 @@ def conclude(
     if not told:
         return "undecided", "no experiment told anything", verdict.verdict
     if verdict.verdict == "unknown":
-        left: set[Verdict] = set(verdict.rivals)
-        if not left:
-            return "undecided", "nothing is known that the experiments could tell apart", "unknown"
-        for _, against, _ in told:
-            left -= against
-        if len(left) == 1 and any(left <= speaks for speaks, _, _ in told):
-            only = next(iter(left))
-            return "confirmed", f"the experiments leave {only}", only
-        return "undecided", "the experiments leave " + (" and ".join(sorted(left)) or "nothing"), "unknown"
+        return _settle(verdict.rivals, told)
     if any(verdict.verdict in against for _, against, _ in told):
         return "contradicted", f"an experiment speaks against {verdict.verdict}", "unknown"
     if any(verdict.verdict in speaks for speaks, _, _ in told):
