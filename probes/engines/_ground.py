@@ -22,7 +22,7 @@ class Ground(NamedTuple):
 
 DEVICE_OOM: Final = re.compile(
     r"(?:CUDA|HIP|NPU|XPU|MUSA)\]?(?: driver)?(?: [Ee]rror)?:?\s+out of memory|(?<!ray\.exceptions\.)OutOfMemoryError"
-    r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: .{0,40}memory"
+    r"|cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUBLAS_STATUS_ALLOC_FAILED|RESOURCE_EXHAUSTED: .{0,120}memory"
 )
 """Memory of the device ran out, in any layer's words. The cure is the engine's."""
 

@@ -286,6 +286,8 @@ class Start:
     def capacity(self) -> Capacity:
         """What this start can hold, per engine: one whole tensor-parallel group, never summed over ranks."""
         known = {k: v for k, v in self.facts.items() if k != "draft_depth"}
+        if len(self._pools) > 1:
+            known.setdefault("ranks", len(self._pools))
         lines = {k: v for k, v in self.lines.items() if k in known}
         return Capacity(**known, per="engine", reserving=False if known else None, lines=lines, explain=self._explain())
 
@@ -293,7 +295,7 @@ class Start:
         facts, said = self.facts, []
         tokens, context = facts.get("kv_pool_tokens"), facts.get("max_context")
         if tokens is not None:
-            dp = facts.get("ranks") or 1
+            dp = facts.get("ranks") or len(self._pools) or 1
             each = f" in each of {dp} data-parallel engines" if dp > 1 else ""
             said.append(f"The KV pool holds {tokens:,} tokens{each}, over all GPUs of an engine together; it is a cap.")
             told = self._ratio

@@ -21,6 +21,8 @@ from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, counted, pc
 from probes.stats.ledger import Pool
 from probes.stats.windows import HIGH
 
+STEPS = "how many prompt tokens each step takes: the pool has room for a prompt of any length"
+
 
 def find(scene: Scene) -> Finding:
     """The finding for one stretch with a queue. First rule whose evidence is complete; `unknown` when none is."""
@@ -169,7 +171,9 @@ def _unknown(scene: Scene) -> Finding:
     if not missing and scene.boot.get("disaggregation_mode") == "decode":
         missing.append("the log of the server that computes the prompts")
     if not missing:
-        missing.append("max_tokens of the running requests" if scene.traits.delays else "the next prompt's length")
+        missing.append(_what_decides(scene))
+        if missing == [STEPS]:
+            rivals.append("prefill")
     run = ran(scene) if w.n else "an unknown number runs"
     room = f", the KV pool at {pct(w.kv.high)} at most" if w.kv.n else ""
     queue = counted(int(w.waiting.high), "waits", "wait")
@@ -177,3 +181,15 @@ def _unknown(scene: Scene) -> Finding:
     return Finding(
         "unknown", "low", text, rivals=tuple(dict.fromkeys(rivals)), missing=tuple(missing), cites=("lanes",)
     )
+
+
+def _what_decides(scene: Scene) -> str:
+    """What would tell, where lanes and pool are known and neither is full."""
+    w, c = scene.window, scene.capacity
+    if scene.traits.delays:
+        set_aside = _set_aside(scene)
+        roomy = set_aside is not None and set_aside < HIGH
+        return "one load that stays the same" if roomy else "max_tokens of the running requests"
+    pool, longest = c.kv_pool_tokens, c.max_context
+    roomy = pool is not None and longest is not None and w.kv.high * pool + longest <= pool
+    return STEPS if roomy else "the next prompt's length"
