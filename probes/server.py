@@ -260,7 +260,7 @@ class Server:
 
     async def stop(self) -> None:
         """End the server and everything it started, also amid its start. Close streams first: engines wait for them."""
-        self._given_up = self.state in {"starting", "loading"}
+        self._given_up = self.state in {"starting", "loading"} or (self._given_up and self.state == "draining")
         if self._link is None:
             if self.state != "failed":
                 self._say("stopped")
@@ -312,11 +312,12 @@ class Server:
 
     async def _gone(self, seconds: float) -> bool:
         """Whether the server and all it started are gone within that time."""
-        if self._link is None:
+        link = self._link  # a start that is given up and the end of its plan may both be waiting here
+        if link is None:
             return True
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._link.over.wait(), seconds)
-        return self._link.over.is_set()
+            await asyncio.wait_for(link.over.wait(), seconds)
+        return link.over.is_set()
 
     def _say(self, state: State, **more: Any) -> None:
         self.state = state

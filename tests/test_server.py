@@ -160,6 +160,20 @@ def test_what_a_server_says_while_it_is_ended_is_not_told_as_its_last_word(
     assert reason == "not ready after 1 s; last line: Loading weights: 40 %"
 
 
+def test_a_server_may_be_ended_from_two_sides_at_once(tmp_path: Path) -> None:
+    """Ctrl-C gives a start up, and the end of the plan stops the server: the second to wait found no guard any more."""
+
+    async def story(server: Server, told: Told) -> None:
+        starting = asyncio.create_task(server.start(start_of("--unready", "--ignore-term")))
+        while server.pid is None:
+            await asyncio.sleep(0)
+        await asyncio.gather(server.stop(), server.stop(), server.stop())
+        assert await starting is False
+
+    told = play(tmp_path / "server.log", story, stop_s=0.3)
+    assert told[-1].state == "stopped"
+
+
 def test_a_server_that_ignores_the_first_signal_is_gone_all_the_same(tmp_path: Path) -> None:
     async def story(server: Server, told: Told) -> None:
         assert await server.start(start_of("--ignore-term"))
