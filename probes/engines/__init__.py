@@ -61,6 +61,8 @@ class Engine(Protocol):
     """Seconds between two periodic log reports under load, the shortest queue worth naming is longer than this."""
     drafted_steps: bool
     """Whether the accept length that its log prints is a mean over the steps that had a draft, and not over all."""
+    rejects_long: bool
+    """Whether a request whose prompt and output exceed the context is refused; else its output is cut there."""
     knobs: tuple[Knob, ...]
 
     def reader(self) -> LogReader:
@@ -111,6 +113,13 @@ class Engine(Protocol):
         records: Sequence[Record],
     ) -> FlagsInForce:
         """Flags asked against flags in force, from the replies of `state_paths` and the boot's records."""
+        ...
+
+    def prefix_cache(self, argv: Sequence[str]) -> str | None:
+        """What turns off the cache that answers a repeated prompt, where this argv does not.
+
+        None where it is off, or where our requests ask for no use of it.
+        """
         ...
 
     def request(self, body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:

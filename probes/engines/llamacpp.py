@@ -37,6 +37,8 @@ class LlamaCpp:
     report_s: float = 3.0
     drafted_steps: bool = True
     """Accepted tokens over drafts made, plus one; n-gram kinds make few."""
+    rejects_long: bool = False
+    """Generation ends where the slot is full; only a prompt that does not fit is refused."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -86,6 +88,11 @@ class LlamaCpp:
     ) -> FlagsInForce:
         """Flags asked against flags in force."""
         return facts.in_force(recipe, settings, depth, replies, records)
+
+    def prefix_cache(self, argv: Sequence[str]) -> str | None:
+        """None: every request of ours says `cache_prompt: false`."""
+        del argv
+        return None
 
     def request(self, body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:
         """The chat body with prompt cache off and timings in every chunk."""

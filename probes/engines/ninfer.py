@@ -35,6 +35,8 @@ class Ninfer:
     report_s: float = 5.0
     drafted_steps: bool = False
     """A round drafts always."""
+    rejects_long: bool = False
+    """Effective output is what the context leaves."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -85,6 +87,10 @@ class Ninfer:
     ) -> FlagsInForce:
         """Flags asked against flags in force."""
         return facts.in_force(recipe, settings, depth, replies, records)
+
+    def prefix_cache(self, argv: Sequence[str]) -> str | None:
+        """On unless --no-prefix-reuse."""
+        return None if "--no-prefix-reuse" in argv else "no_prefix_reuse"
 
     def request(self, body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:
         """The chat body with usage and timings in a stream."""

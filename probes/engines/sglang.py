@@ -41,6 +41,8 @@ class SGLang:
     report_s: float = 3.0
     drafted_steps: bool = False
     """Its counter of verify steps takes in every request and step."""
+    rejects_long: bool = True
+    """HTTP 400, unless it was told to cut prompts."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -95,6 +97,10 @@ class SGLang:
     ) -> FlagsInForce:
         """Flags asked against flags in force."""
         return facts.in_force(recipe, settings, depth, replies, records)
+
+    def prefix_cache(self, argv: Sequence[str]) -> str | None:
+        """The radix cache is on unless switched off."""
+        return None if "--disable-radix-cache" in argv else "disable_radix_cache"
 
     def request(self, body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:
         """The chat body with what reports drafts and tokens a chunk."""

@@ -53,6 +53,8 @@ class Vllm:
     """VLLM_LOG_STATS_INTERVAL; V0 reported every 5 s."""
     drafted_steps: bool = True
     """Steps without a draft are not observed; n-gram and suffix drafting have many."""
+    rejects_long: bool = True
+    """HTTP 400, whatever the text would have needed."""
     knobs: tuple[Knob, ...] = KNOBS
 
     def reader(self) -> Reader:
@@ -126,6 +128,10 @@ class Vllm:
     ) -> FlagsInForce:
         """Flags asked against flags in force."""
         return facts.in_force(recipe, settings, depth, replies, records)
+
+    def prefix_cache(self, argv: Sequence[str]) -> str | None:
+        """On by default in V1, from 0.9 on."""
+        return None if "--no-enable-prefix-caching" in argv else "--no-enable-prefix-caching"
 
     def request(self, body: dict[str, Any], recipe: Recipe, depth: int | None) -> dict[str, Any]:
         """The chat body with usage in every chunk."""
