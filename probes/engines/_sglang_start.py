@@ -271,6 +271,8 @@ def _explain_lanes(start: Start, lanes: int, tokens: int | None) -> str:
     if isinstance(asked, int) and lanes in (asked, asked // ways):
         share = f"; {ways} ranks share {asked}" if lanes != asked else ""
         return f"{text}, as --max-running-requests asks{share}: a policy."
+    if tokens is not None and lanes == tokens // 2:
+        return f"{text}: the KV pool allows no more, {tokens:,} tokens // 2."
     return f"{text}."
 
 

@@ -56,7 +56,6 @@ _NOTES: tuple[tuple[str, str], ...] = (
         "multiple times of forward on same MTP layer",
         "the MTP layer is run again for every further draft token: later positions are accepted less",
     ),
-    ("Overriding num_gpu_blocks=", "the pool is set by --num-gpu-blocks-override, not by memory"),
     ("Development endpoints are enabled", "development endpoints are on: anyone who reaches the port can reset caches"),
 )
 """What a message holds -> why it matters. The message itself is kept behind it."""
@@ -225,7 +224,10 @@ class Start:
         if found is None:
             return None
         before, pages = int(found[1]), int(found[2])
-        if before and self.facts.get("kv_bytes") and self.facts.get("pages") != pages:  # each worker may say it
+        if not before:
+            return None  # a small pool, only while graphs are captured to see what they take; the real one follows
+        self._warn(line, f"the pool is set by --num-gpu-blocks-override, not by memory ({message[:160]})")
+        if self.facts.get("kv_bytes") and self.facts.get("pages") != pages:  # each worker may say it
             self._set("kv_bytes", self.facts["kv_bytes"] * pages // before, line)
         self._set("pages", pages, line)
         return None

@@ -75,13 +75,16 @@ def _prefill(scene: Scene) -> Finding | None:
     if alone:
         text = f"Prompts alone fill {w.alone} of {w.n} steps, nothing decodes; {moved}."
         return Finding("prefill", "medium" if w.capped else "low", text, ("prefill",), cites=("batch_tokens", "lanes"))
-    # Reports of an interval's means: much prompt, steadily, while ever more run and the pool has room.
-    busy = w.prompt_tps.n >= 2 and w.prompt_tps.low >= HALF * w.prompt_tps.high
-    if not busy or w.prefills or not w.gen_tps.n or w.prompt_tps.mean <= 2 * w.gen_tps.mean:
+    # Reports of an interval's means: much prompt, while ever more run and the pool has room. Tokens count when a prompt
+    # is done, so means of few long prompts jump; an unchanging number needs a steadier sign.
+    prompts = w.prompt_tps
+    busy = prompts.n >= 2 and prompts.mean >= HALF * prompts.high
+    if not busy or w.prefills or not w.gen_tps.n or prompts.mean <= 2 * w.gen_tps.mean:
         return None
     climbing = w.running.falls == 0 and w.running.last >= 1.2 * w.running.first and w.waiting.last < w.waiting.first
-    if climbing or (roomy and not scene.traits.delays and scene.reserving is False):
-        text = f"Prompts run at a steady {w.prompt_tps.mean:,.0f} tokens/s; {moved}."
+    steady = prompts.low >= HALF * prompts.high
+    if climbing or (steady and roomy and not scene.traits.delays and scene.reserving is False):
+        text = f"Prompts run at {'a steady ' if steady else ''}{prompts.mean:,.0f} tokens/s; {moved}."
         return Finding("prefill", "medium", text, ("any",), cites=("batch_tokens",))
     return None
 

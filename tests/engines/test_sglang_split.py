@@ -143,3 +143,8 @@ def test_a_server_that_served_was_ready_wherever_its_log_says_so(tmp_path: Path)
     )
     assert "never ready" not in screen(reading(tmp_path, [args(), report, stop]), 200)
     assert "never ready" in screen(reading(tmp_path, [args(), stop]), 200)
+
+
+def test_a_cap_that_follows_from_a_small_pool_says_so() -> None:
+    assert "674 tokens // 2" in " ".join(told([args(), limits("", 337, pool=674)])[0].explain)
+    assert "// 2" not in " ".join(told([args(), limits("", 256, pool=674)])[0].explain)

@@ -37,3 +37,41 @@ def test_engines_that_print_their_pools_are_counted(tmp_path: Path) -> None:
     capacity = read_lines(tmp_path, [line.format(n=n) for n in range(3)]).capacity
     assert (capacity.kv_pool_tokens, capacity.ranks) == (100_000, 3)
     assert "in each of 3 data-parallel engines" in capacity.explain[0]
+
+
+def test_the_pool_of_a_trial_capture_is_not_the_pool(tmp_path: Path) -> None:
+    """Graphs are captured with a small pool first, to see what they take: that is no flag, and no capacity."""
+    head = "(EngineCore pid=9) INFO 04-01 10:00:01 [kv_cache_utils.py:1] "
+    lines = [
+        f"{head}Overriding num_gpu_blocks=0 with num_gpu_blocks_override=512",
+        f"{head}GPU KV cache size: 587,504 tokens",
+    ]
+    found = read_lines(tmp_path, lines)
+    assert (found.capacity.pages, found.capacity.kv_pool_tokens, found.warnings) == (None, 587_504, ())
+    lines[0] = f"{head}Overriding num_gpu_blocks=9000 with num_gpu_blocks_override=512"
+    found = read_lines(tmp_path, lines)
+    assert found.capacity.pages == 512
+    assert "--num-gpu-blocks-override" in found.warnings[0].text
+
+
+def test_few_long_prompts_that_let_ever_more_run_are_prefill(tmp_path: Path) -> None:
+    """Tokens of a prompt count in the report in which it ends: one or two a report, or none in the first."""
+    head = "(APIServer pid=7) INFO 04-01 10:0"
+    report = (
+        "[loggers.py:1] Engine 000: Avg prompt throughput: {tps}.0 tokens/s, Avg generation throughput: {gen}.0 "
+        "tokens/s, Running: {run} reqs, Waiting: {wait} reqs, GPU KV cache usage: {usage}.0%"
+    )
+    ends = [0, 2, 1, 2, 1, 1, 2, 1]
+    ran = [1 + sum(ends[: i + 1]) for i in range(len(ends))]
+
+    def reports(rates: list[int], running: list[int]) -> list[str]:
+        return [
+            f"{head}{i // 6}:{i % 6}0 {report.format(tps=rate, gen=10, run=run, wait=20 - run, usage=run)}"
+            for i, (rate, run) in enumerate(zip(rates, running, strict=True))
+        ]
+
+    climbing = read_lines(tmp_path, reports([2250 * n for n in ends], ran)).ceiling
+    assert (climbing.verdict, climbing.confidence) == ("prefill", "medium")
+    # The same number all the while may stand at a limit that the log does not tell.
+    still = read_lines(tmp_path, reports([2250 * n for n in ends], [9] * len(ends))).ceiling
+    assert still.verdict == "unknown"
