@@ -17,6 +17,8 @@ from probes.load.simtime import SPEED
 from probes.recipe import Refused
 from probes.server import ask
 
+OWN = frozenset({"", "/v1", "/v1/models", "/v1/chat/completions", "/v1/completions", "/health", "/metrics"})
+"""Paths that people copy with the address and that every engine has."""
 PATHS = ("/v1/models", "/props", "/server_info", "/get_server_info", "/version", "/health")
 
 
@@ -32,6 +34,10 @@ def checked(url: str) -> str:
         raise Refused(f"{url}: want http://HOST:PORT or https://…")
     if parts.username or parts.password:
         raise Refused("a URL with a password ends in logs; leave it out (headers come from the environment)")
+    if parts.path.rstrip("/") not in OWN:
+        raise Refused(
+            f"{url}: scheme, host and port are enough; a server behind a path such as {parts.path} is not reached"
+        )
     host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
     return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
 
@@ -54,12 +60,18 @@ def told(replies: Mapping[str, Any]) -> str | None:
     return None
 
 
-async def engine_at(url: str) -> str:
-    """The engine at a URL. Raises `Refused` when nothing answers or nothing gives the engine away."""
+async def engine_at(url: str, named: str | None = None) -> str:
+    """The engine at a URL. Raises `Refused` when nothing answers or nothing gives the engine away.
+
+    `named`: what it is said to be; that is believed unless its replies give another engine away.
+    """
     with contextlib.suppress(httpx.HTTPError):
         replies = await ask(url, PATHS)
-        if found := told(replies):
-            return found
+        found = told(replies)
+        if named and found and found != named:
+            raise Refused(f"{url}: it answers as {found}, not as {named}; leave --engine out")
+        if named or found:
+            return named or found or ""
         if any(reply is not None for reply in replies.values()):
             raise Refused(f"{url}: it answers, but not as any engine known here; name it with --engine")
     raise Refused(f"{url}: nothing answers there")
@@ -102,7 +114,7 @@ async def simulated_at(url: str) -> float | None:
 def whole(url: str, engine: str | None) -> Found:
     """What is known of the server at a URL. Raises `Refused`."""
     base = checked(url)
-    name = engine or asyncio.run(engine_at(base))
+    name = asyncio.run(engine_at(base, engine))
     speed = asyncio.run(simulated_at(base))
     pid = process_at(base)
     if pid is not None:

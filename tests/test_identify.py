@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from probes.identify import checked, simulated_at, told
+from probes.identify import checked, engine_at, simulated_at, told
 from probes.recipe import Refused
 
 
@@ -15,6 +15,8 @@ from probes.recipe import Refused
         ("http://127.0.0.1:8080/v1", "http://127.0.0.1:8080"),
         ("localhost:30000", "http://localhost:30000"),
         ("https://gpu.example", "https://gpu.example"),
+        ("https://gpu.example/", "https://gpu.example"),
+        ("10.0.0.2:8000/v1/chat/completions/", "http://10.0.0.2:8000"),
         ("http://[::1]:8", "http://[::1]:8"),
     ],
 )
@@ -22,7 +24,10 @@ def test_urls(url: str, found: str) -> None:
     assert checked(url) == found
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:port", "http://user:secret@x:1", "http://x:99999"])
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://x", "http://", "http://x:port", "http://user:secret@x:1", "http://x:99999", "http://x:1/proxy/llm"],
+)
 def test_urls_that_are_none(url: str) -> None:
     with pytest.raises(Refused) as caught:
         checked(url)
@@ -65,3 +70,17 @@ def test_a_simulated_server_says_so_in_every_reply(header: str, speed: float | N
 
 def test_nothing_that_answers_says_nothing() -> None:
     assert asyncio.run(simulated_at("http://127.0.0.1:9")) is None
+
+
+def test_an_engine_that_its_replies_contradict_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    replies: dict[str, Any] = {"/v1/models": {"data": [{"id": "m", "owned_by": "ninfer"}]}}
+
+    async def ask(_url: str, _paths: object) -> dict[str, Any]:
+        return replies
+
+    monkeypatch.setattr("probes.identify.ask", ask)
+    assert asyncio.run(engine_at("http://x:1", "ninfer")) == "ninfer"
+    with pytest.raises(Refused, match="answers as ninfer, not as vllm"):
+        asyncio.run(engine_at("http://x:1", "vllm"))
+    replies["/v1/models"] = {"data": [{"id": "m", "owned_by": "a proxy"}]}
+    assert asyncio.run(engine_at("http://x:1", "vllm")) == "vllm"
