@@ -16,6 +16,8 @@ NINFER_LANES = 8
 DELAYS = frozenset({"DSPARK", "DFLASH"})
 """SGLang's draft families that let nobody in until a few slots are free, unless told otherwise."""
 DELAY_FROM = 8
+STATES_EACH = 5
+"""State slots that SGLang sets aside for a request at most, its drafts apart, where its log does not say how many."""
 Named = tuple[str, str]
 """A knob's name and its flag."""
 
@@ -137,7 +139,9 @@ class _Want:
         while count - self.server.delay(count) + 1 < self.count:
             count += 1
         slots, lanes = capacity.state_slots, load.lanes
-        each = capacity.state_slots_per_request or (max(1, slots // lanes) if lanes and slots else 1)
+        each = capacity.state_slots_per_request or STATES_EACH + self.server.depth
+        if lanes and slots:  # so many lanes there are, and each has its slots
+            each = max(1, min(each, slots // lanes))
         # Where the pool is short and nothing tells the lanes, nothing says that they are short too.
         if lanes < count if lanes is not None else not self.short:
             self.lanes = count

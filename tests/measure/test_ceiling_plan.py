@@ -212,6 +212,10 @@ def test_lanes_come_with_all_that_must_go_with_them() -> None:
     plain = admits("lanes", load, states, Server("sglang", 3, "EAGLE3"))
     assert plain is not None
     assert plain["settings"] == {"max_running_requests": 60, "max_mamba_cache_size": 60}
+    roomy = replace(states, state_slots=476, lanes=4)
+    easy = admits("lanes", Seen(7, 400, 60, 4, 4.0, 3.0, 1.0), roomy, Server("sglang"))
+    assert easy is not None
+    assert easy["settings"] == {"max_running_requests": 7}
     kept = admits("lanes", load, states, Server("sglang", 3, "DSPARK"))
     assert kept is not None
     assert kept["settings"] == {"max_running_requests": 63, "max_mamba_cache_size": 63}
