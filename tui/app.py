@@ -18,8 +18,8 @@ from textual.screen import Screen
 from probes.recipe import Refused
 from probes.session import Session
 from tui.feed import Aside, Feed, Opener
-from tui.messages import Asked, Open, OpenRun, Quit
-from tui.screens.keys import BY_NAME, CLOSING, KEYS
+from tui.messages import Anew, Asked, Open, OpenRun, Quit
+from tui.screens.keys import BY_NAME, CLOSING, KEYS, go_on
 from tui.screens.leave import Leave
 from tui.screens.live import Live
 from tui.screens.picker import Picker, Row
@@ -60,10 +60,12 @@ class Draftdial(App[str | None]):
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._quit, Quit())
             signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=self._hung_up).start())
 
-    def _open(self, feed: Feed) -> None:
+    def _open(self, feed: Feed) -> Live:
         self.feed, self.session, self._shown = feed, Session(), ()
-        self.push_screen(Live(feed.recipe, str(feed.run.path), past=feed.past))
+        live = Live(feed.recipe, str(feed.run.path), past=feed.past)
+        self.push_screen(live)
         self.call_after_refresh(self._begin, feed)
+        return live
 
     @staticmethod
     def _begin(feed: Feed) -> None:
@@ -99,23 +101,28 @@ class Draftdial(App[str | None]):
         intent = message.intent
         if isinstance(intent, Quit):
             self._quit(intent)
-        elif isinstance(intent, (Open, OpenRun)):
+        elif isinstance(intent, (Open, OpenRun, Anew)):
             self.run_worker(self._reopen(intent), exclusive=True)
         elif self.feed is not None:
             self.feed.ask(intent)
 
-    async def _reopen(self, intent: Open | OpenRun) -> None:
-        """Close what is open, then open another."""
+    async def _reopen(self, intent: Open | OpenRun | Anew) -> None:
+        """Close what is open, then open another; a new run goes on with what was asked for."""
         try:
             feed = await asyncio.to_thread(self._opener, intent)
         except Refused as problem:
             if isinstance(self.screen, (Live, Picker)):
                 self.screen.say(str(problem))
             return
+        before = self.screen
         if self.feed is not None:
+            self.feed.doing = "stopping the server"
             await asyncio.to_thread(self.feed.close)
             self.pop_screen()
-        self._open(feed)
+        live = self._open(feed)
+        if isinstance(intent, Anew) and isinstance(before, Live):
+            go_on(live, before, intent.why)
+            feed.ask(intent.then)
 
     def action_leave(self) -> None:
         """Ctrl-C: like q on the live screen, wherever a person is; where the question stands already, it's answered."""

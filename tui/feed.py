@@ -9,7 +9,7 @@ from probes.events import Event
 from probes.recipe import Recipe
 from probes.session import Frame
 from probes.store import Run
-from tui.messages import Compare, Diagnose, Intent, Open, OpenRun
+from tui.messages import Anew, Compare, Diagnose, Intent, Open, OpenRun
 
 
 class Second(Protocol):
@@ -61,4 +61,4 @@ class Aside(Protocol):
         """Draw what is new of it."""
 
 
-Opener = Callable[[Open | OpenRun], Feed]
+Opener = Callable[[Open | OpenRun | Anew], Feed]

@@ -160,9 +160,10 @@ class LabThread:
         self._done, self.doing = 0, f"probing depth {lab.bench.depth}"
         await lab.probe()
 
-    async def _sweep(self, lab: Lab, intent: Sweep) -> None:  # noqa: ARG002
+    async def _sweep(self, lab: Lab, intent: Sweep) -> None:
         from probes.measure.sweep import sweep
 
+        lab.bench.settings |= intent.settings
         rounds = self._blocks + 1
         self.doing = f"sweeping {len(lab.depths)} depths, block {rounds}"
         plan = sweep(lab.depths, rounds, lab.recipe.workload.prompts_per_category)

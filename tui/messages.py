@@ -9,6 +9,7 @@ from typing import Any
 from textual.message import Message
 
 from probes.measure.ab import Arm, Design
+from probes.recipe import Recipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,19 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Measure every depth of the dial, or go on with what is missing of it."""
+    """Measure every depth of the dial with these knobs, or go on with what is missing of it."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Anew:
+    """Do this in a run of its own: what was measured so far was measured with other knobs, and must not mix."""
+
+    recipe: Recipe
+    then: Apply | Sweep
+    why: str
+    """What changed, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,7 @@ class Quit:
     leave: bool = False
 
 
-Intent = Open | OpenRun | Apply | Probe | Sweep | Compare | Diagnose | Pause | Cancel | StopServer | Quit
+Intent = Open | OpenRun | Anew | Apply | Probe | Sweep | Compare | Diagnose | Pause | Cancel | StopServer | Quit
 
 
 class Asked(Message):

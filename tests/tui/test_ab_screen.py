@@ -259,7 +259,7 @@ def test_on_the_live_screen_it_is_seen_and_held(on_screen: Show, feed: Any, read
     beside = Beside(tmp_path, told(BOTH, 2))
     for size in (WIDE, SMALL):
         shown = show(on_screen, feed, ready, size, beside, "escape")
-        assert "7/15 · block 2 of 6, arm B · 30 s left" in shown
+        assert "7/15 · 30 s left · block 2 of 6, arm B" in shown
         shown = show(on_screen, feed, ready, size, beside, "escape", "space")
         assert feed.asked[-1] == Pause(on=True)
         assert "space goes on" in shown

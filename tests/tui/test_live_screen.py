@@ -115,7 +115,7 @@ def test_while_it_works_keys_explain_and_ending_is_possible(on_screen: Show, fee
     shown = on_screen(feed, [*ready, plan], WIDE, "p")
     assert "busy: sweeping 3 depths, block 1 · x ends it" in shown
     shown = on_screen(feed, [*ready, plan], WIDE, "space", "x")
-    assert "1/3 · block 1, depth 4 · 30 s left" in shown
+    assert "1/3 · 30 s left · block 1, depth 4" in shown
     assert "pauses after this point" in on_screen(feed, [*ready, plan], WIDE, "space")
     assert feed.asked == [Pause(on=True), Cancel(), Pause(on=True)]
 

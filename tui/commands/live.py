@@ -13,7 +13,7 @@ from probes import preset as presets
 from probes import store
 from probes.commands import _common as common
 from probes.recipe import Recipe, Refused
-from tui.messages import Open, OpenRun
+from tui.messages import Anew, Open, OpenRun
 
 SWITCH_S = 0.001
 """A key passes four threads on its way to the screen; under a flood of log lines each hop waits this long at most."""
@@ -69,8 +69,10 @@ def opened(what: Recipe) -> Feed:
     return LabThread(what, store.create())
 
 
-def opener(intent: Open | OpenRun) -> Feed:
+def opener(intent: Open | OpenRun | Anew) -> Feed:
     """What the screen asks to open."""
+    if isinstance(intent, Anew):
+        return opened(intent.recipe)
     if isinstance(intent, OpenRun):
         from tui.replay import Replay
 

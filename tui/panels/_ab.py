@@ -11,6 +11,7 @@ from probes.measure.ab import Arm, Design, differences
 from probes.recipe import Recipe
 from probes.session import Frame
 from tui.messages import Compare
+from tui.panels._cells import spoken
 from tui.widgets import ink
 from tui.widgets.choice import Chosen
 from tui.widgets.dial import legal, said
@@ -109,8 +110,8 @@ def _verdict(frame: Frame, result: Mapping[str, Any], *, ended: bool) -> Text:
         text = Text("measuring", style=f"bold {ink.WARN}").append(simulated)
         return text.append(f" · {ink.safe(step)} · no verdict before it ends", style="not bold default")
     word = str(result.get("verdict") or "NO_CLAIM")
-    sentence = ink.safe(result.get("sentence") or "Nothing was measured.")
-    text = Text(word.replace("_", " "), style=f"bold {COLOURS.get(word, ink.WARN)}")
+    said, sentence = spoken({"state": word, "sentence": result.get("sentence") or "Nothing was measured."})
+    text = Text(said, style=f"bold {COLOURS.get(word, ink.WARN)}")
     text.append(simulated, style=f"bold {ink.WARN}").append(f" · {sentence}", style="not bold default")
     step = frame.progress.step if frame.progress else ""
     return text.append(f" · {step}", style="not bold dim") if step.startswith("stopped") else text
@@ -149,7 +150,7 @@ def _state(asked: Compare | None, result: Mapping[str, Any], width: int, *, ende
     elif result.get("verdict") == "UNDECIDED":
         need = result.get("needs_blocks")
         more = f"about {max(need, result.get('blocks', 0) + 1)} blocks" if need else "more blocks than is sensible"
-        rows.append(("needs", f"{more} would tell"))
+        rows.append(("needs", more))
     return _rows(rows, width)
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from textual.binding import Binding
 
-from tui.messages import Apply, Cancel, Diagnose, Pause, Probe, Quit, StopServer, Sweep
+from probes.events import PlanProgress
+from tui.messages import Anew, Apply, Cancel, Diagnose, Pause, Probe, Quit, StopServer, Sweep
 from tui.panels._cells import kind
 from tui.screens.leave import UP, Leave
+from tui.widgets.choice import Choice, Chosen
 from tui.widgets.keyline import Hint
 
 if TYPE_CHECKING:
@@ -84,9 +86,31 @@ def apply(screen: Live) -> None:
         screen.say(PAST)
     elif screen.state == "ready" and not chosen.changes():
         screen.say("in force already: nothing to apply")
-    elif screen.ask(Apply(chosen.wanted.depth, dict(chosen.wanted.knobs))):
+    elif begin(screen, chosen, Apply(chosen.wanted.depth, dict(chosen.wanted.knobs))):
         chosen.asked = chosen.wanted
         screen.dial.touched()
+
+
+def sweep(screen: Live) -> None:
+    """Measure every depth with the knobs that the dial shows."""
+    chosen = screen.dial.chosen
+    if chosen is None:
+        screen.ask(Sweep())
+    elif begin(screen, chosen, Sweep(dict(chosen.wanted.knobs))):
+        chosen.asked = Choice(chosen.asked.depth if chosen.asked else chosen.wanted.depth, chosen.wanted.knobs)
+        screen.dial.touched()
+
+
+def begin(screen: Live, chosen: Chosen, intent: Apply | Sweep) -> bool:
+    """In this run; in a new one where something was measured with other knobs. Whether it was asked for."""
+    moved = chosen.moved()
+    if not moved or not screen.frame.requests:
+        return screen.ask(intent)
+    recipe, wanted = chosen.recipe, chosen.wanted
+    start = replace(recipe.dial, start=wanted.depth if wanted.depth is not None else recipe.dial.start)
+    knobs = {name: value for name, value in wanted.knobs.items() if value is not None}
+    why = ", ".join(change for change in chosen.changes() if change.split(" ")[0] in moved)
+    return screen.ask(Anew(replace(recipe, dial=start, settings=knobs), intent, why))
 
 
 def undo(screen: Live) -> None:
@@ -109,7 +133,7 @@ def probe(screen: Live) -> None:
 
 def pause(screen: Live) -> None:
     """Pause the plan, or let it go on."""
-    if screen.plan is None:
+    if plan_now(screen) is None:
         screen.say("no plan runs: s sweeps all depths")
     else:
         screen.ask(Pause(on=not screen.paused))
@@ -122,6 +146,7 @@ def cancel(screen: Live) -> None:
     if screen.doing:
         screen.paused = False
         screen.ask(Cancel())
+        screen.tick()
     else:
         screen.say("nothing runs that could be ended")
 
@@ -183,6 +208,29 @@ def jump(screen: Live, line: int) -> None:
         screen.say(f"line {line} is no longer on the screen; it is in {screen.path or 'the run'}/server.log")
 
 
+def plan_now(screen: Live) -> PlanProgress | None:
+    """How far the plan is that runs now, in this run or in the one beside it; None where none does."""
+    return next((p for p in (screen.frame.progress, screen.aside) if p is not None and not p.finished), None)
+
+
+def put_away(screen: Live) -> Callable[[object], None]:
+    """Takes what a person has put away on a screen beside."""
+
+    def keep(which: object) -> None:
+        screen.away = which
+
+    return keep
+
+
+def go_on(screen: Live, before: Live, why: str) -> None:
+    """Take over from the run before: what last started, what is asked for now, and why this is a new run."""
+    mine, old = screen.dial.chosen, before.dial.chosen
+    if mine is not None and old is not None:
+        mine.good, mine.row, mine.asked = old.good, old.row, mine.wanted
+    name = before.frame.run.run if before.frame.run is not None else "the one before"
+    screen.say(f"a new run: {why}; r shows run {name}")
+
+
 def plan_of(screen: Live) -> str | None:
     """What kind of run this is, where it is no sweep."""
     return kind(screen.frame.result or {})
@@ -202,7 +250,7 @@ def compare(screen: Live) -> None:
     elif screen.frame.run is not None and screen.frame.run.attached:
         screen.say("an A/B restarts a server for each block, so it needs one of its own: draftdial PRESET")
     else:
-        screen.app.push_screen(Ab(chosen, screen.frame, screen.away), screen.put_away)
+        screen.app.push_screen(Ab(chosen, screen.frame, screen.away), put_away(screen))
 
 
 def diagnose(screen: Live) -> None:
@@ -222,7 +270,7 @@ def diagnose(screen: Live) -> None:
     attached = screen.frame.run is not None and screen.frame.run.attached
     setting = (chosen.asked if screen.state == "ready" else None) or chosen.wanted
     asked = Diagnose(None if attached else setting.depth, {} if attached else dict(setting.knobs))
-    screen.app.push_screen(Diagnosis(asked, screen.frame, screen.away, attached=attached), screen.put_away)
+    screen.app.push_screen(Diagnosis(asked, screen.frame, screen.away, attached=attached), put_away(screen))
 
 
 def files(screen: Live) -> None:
@@ -259,7 +307,7 @@ KEYS: tuple[Key, ...] = (
     Key("enter", "apply", "apply", "Start, or restart, with what is marked", apply, 1, "⏎"),
     Key("p", "probe", "probe", "Send the workload once at this depth", probe, 4),
     Key("s", "sweep", "sweep", "Measure every depth; again: what is missing, or another block with new prompts",
-        lambda screen: void(screen.ask(Sweep())), 3),
+        sweep, 3),
     Key("a", "ab", "A/B", "Compare two settings that differ in one thing, and say which is faster", compare, 6),
     Key("d", "diagnose", "diagnose", "Provoke the queue, and separate what holds requests back from its rivals",
         diagnose, 8),
@@ -290,7 +338,7 @@ def hints(screen: Live) -> tuple[Hint, ...]:
     """The keys for the bottom row: those that do something now."""
     attached = screen.frame.run is not None and screen.frame.run.attached
     absent = set() if screen.doing else {"cancel"}
-    absent |= set() if screen.plan and screen.doing else {"pause"}
+    absent |= set() if plan_now(screen) and screen.doing else {"pause"}
     absent |= {"apply", "probe", "sweep", "runs"} if screen.doing else set()
     if screen.past:
         absent |= ACTS - {PAGES.get(plan_of(screen) or "", "")}

@@ -17,7 +17,7 @@ from probes.events import PlanProgress
 from probes.recipe import Recipe
 from probes.session import Frame
 from tui import panels
-from tui.messages import Apply, Asked, Cancel, Intent, OpenRun, Pause, Quit, StopServer, Sweep
+from tui.messages import Anew, Apply, Asked, Cancel, Intent, OpenRun, Pause, Quit, StopServer, Sweep
 from tui.screens import layout
 from tui.screens.keys import ATTACHED, BY_NAME, KEYS, PAST, hints
 from tui.widgets import lines
@@ -101,11 +101,6 @@ class Live(Screen[None]):
         found = self._widgets["log"]
         assert isinstance(found, Log)  # noqa: S101  (the folder's own panel)
         return found
-
-    @property
-    def plan(self) -> PlanProgress | None:
-        """How far the plan is that runs now, in this run or in the one beside it; None where none does."""
-        return next((p for p in (self.frame.progress, self.aside) if p is not None and not p.finished), None)
 
     @property
     def state(self) -> str:
@@ -209,10 +204,6 @@ class Live(Screen[None]):
         self.zoomed = not self.zoomed
         self.place()
 
-    def put_away(self, which: object) -> None:
-        """Remember what a person has put away on a screen beside."""
-        self.away = which
-
     def home(self) -> None:
         """Back to the dial and to all panels."""
         self.zoomed = False
@@ -231,7 +222,7 @@ class Live(Screen[None]):
         run = self.frame.run
         if self.past and not isinstance(intent, (Quit, OpenRun)):
             self.say(PAST)
-        elif run is not None and run.attached and isinstance(intent, (Apply, Sweep, StopServer)):
+        elif run is not None and run.attached and isinstance(intent, (Anew, Apply, Sweep, StopServer)):
             self.say(ATTACHED)
         elif self.doing and not isinstance(intent, (Cancel, StopServer, Pause, Quit)):
             self.say(f"busy: {self.doing} · x ends it")

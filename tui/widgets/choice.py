@@ -84,6 +84,13 @@ class Chosen:
         later = dict.fromkeys([*self.wanted.knobs, *(self.asked.knobs if self.asked else ())])
         return {**later, **(self.good.knobs if self.good else {})}
 
+    def moved(self) -> list[str]:
+        """The knobs that differ from what was asked for last; the depth is none of them."""
+        if self.asked is None:
+            return []
+        asked, wanted = self.asked.knobs, self.wanted.knobs
+        return [name for name in sorted({*wanted, *asked}) if wanted.get(name) != asked.get(name)]
+
     def changes(self) -> list[str]:
         """What would change against what was asked for last, in words."""
         if self.asked is None:
@@ -91,11 +98,10 @@ class Chosen:
         out = []
         if self.wanted.depth != self.asked.depth:
             out.append(f"{self.recipe.dial.label} {self.asked.depth} → {self.wanted.depth}")
-        for name in sorted({*self.wanted.knobs, *self.asked.knobs}):
+        for name in self.moved():
             before, after = self.asked.knobs.get(name), self.wanted.knobs.get(name)
-            if before != after:
-                words = ("its default" if value is None else value for value in (before, after))
-                out.append(f"{name} {' → '.join(map(str, words))}")
+            words = ("its default" if value is None else value for value in (before, after))
+            out.append(f"{name} {' → '.join(map(str, words))}")
         return out
 
     def server(self, server: ServerChanged | None, good: ServerChanged | None) -> None:

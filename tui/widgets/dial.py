@@ -175,7 +175,9 @@ class Dial(Widget, can_focus=True):
             return [Text("in force: nothing to apply", style="dim")]
         plural = "s" if len(changes) > 1 else ""
         out = [Text(f"{len(changes)} change{plural} · enter restarts{cost}", style=ink.HOT)]
-        moved = {n for n, v in chosen.wanted.knobs.items() if chosen.asked and chosen.asked.knobs.get(n) != v}
+        moved = chosen.moved()
+        if moved and self._frame.requests:
+            out.append(Text("in a new run: what was measured stays apart", style="dim"))
         if any("numerics" in k.changes for k in chosen.recipe.knobs if k.name in moved):
             out.append(Text("outputs may differ: numerics", style=ink.WARN))
         return out

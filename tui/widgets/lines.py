@@ -97,13 +97,13 @@ def progress(plan: PlanProgress | None, width: int, *, pausing: bool = False) ->
     filled = room * plan.done // max(1, plan.total)
     text = Text(f"{ink.safe(plan.plan)} ", style="bold")
     text.append("━" * filled, style=ink.HOT).append("┄" * (room - filled), style="dim")
-    text.append(f" {plan.done}/{plan.total} · {ink.safe(plan.step)}", style="not bold")
-    if plan.seconds_left is not None:
-        text.append(f" · {ink.about(plan.seconds_left)} left", style="not bold")
+    text.append(f" {plan.done}/{plan.total}", style="not bold")
     if pausing:
         held = "paused" if plan.paused else "pauses after this point" if width >= WIDE else "pausing"
-        return text.append(f" · {held}: space goes on", style=ink.WARN)
-    return text
+        text.append(f" · {held}: space goes on", style=ink.WARN)
+    if plan.seconds_left is not None:
+        text.append(f" · {ink.about(plan.seconds_left)} left", style="not bold")
+    return text.append(f" · {ink.safe(plan.step)}", style="not bold")
 
 
 def notice(told: Notice | None) -> Text:
