@@ -6,20 +6,20 @@ It starts, stops and reads back; what is measured in which order is the lab's bu
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import os
 import shlex
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from probes import engines, models
+from probes import engines, fetch, models
 from probes.diagnosis import Diagnosis
 from probes.events import (
     Capacity,
@@ -44,10 +44,10 @@ from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
 from probes.server import Server, Start, ask, exposed, pick_port
 from probes.store import Run
-from probes.tail import Tail
+from probes.tail import HEADER, Tail
 
 TICK_S = 0.1
-METRICS_S = 1.0
+METRICS_S, METRICS_LIMIT_S = 1.0, 2.0
 LOOK_S = 1.0
 """Seconds between two looks at a server that is not ours."""
 BOOT_RECORDS = 400
@@ -82,6 +82,8 @@ class Bench:
         self.boots: list[float] = []
         self.requested: int | None = None
         """How many requests the next load means to keep in flight, if it means to keep a number."""
+        self.trouble: str | None = None
+        """Why the last start failed."""
         self.sending = asyncio.Event()
         """Set when the load process has sent something."""
         self._metrics_tell = False
@@ -90,7 +92,7 @@ class Bench:
         self.unverified: set[int] = set()
         self.model_id = recipe.model_id or recipe.model
         self.load = LoadProcess(run.load_log, self._on_load)
-        self.server = Server(run.server_log, recipe.limits, self._on_server, self.engine.failure)
+        self.server = Server(run.server_log, recipe.limits, self._on_server, self._explain)
         self._emit = emit
         self._name = f"{run.name}-{os.getpid()}"
         self._tail = Tail(attached.log if attached and attached.log else run.server_log, self.engine)
@@ -145,9 +147,11 @@ class Bench:
             argv = self.engine.command(recipe, wanted, depth, port)
             env = {**self.engine.environment(recipe, wanted, depth), **recipe.env}
         except Refused as problem:
-            self.notice("error", str(problem))
+            self.trouble = str(problem)
+            self.notice("error", self.trouble)
             return False
         self.restart += 1
+        self.trouble = None
         self.depth, self.settings = depth, wanted
         self._boot_records = []
         self.request_records.clear()
@@ -233,8 +237,12 @@ class Bench:
         """What the server says of itself: its model's id, and the flags in force."""
         replies = await ask(url, ["/v1/models", *[p for p in self.engine.state_paths() if p != "/v1/models"]])
         listed = replies.get("/v1/models")
-        served = listed.get("data", []) if isinstance(listed, dict) else []
-        ids = [str(m["id"]) for m in served if isinstance(m, dict) and "id" in m]
+        served = listed.get("data") if isinstance(listed, dict) else None
+        ids = (
+            [m["id"] for m in served if isinstance(m, dict) and isinstance(m.get("id"), str)]
+            if isinstance(served, list)
+            else []
+        )
         self.model_id = recipe.model_id or (ids[0] if ids else recipe.model)
         if ids and self.model_id not in ids:
             self.notice("error", f"model_id {self.model_id!r} is not served; the server has {', '.join(ids)}")
@@ -267,7 +275,8 @@ class Bench:
         for event in self._tail.poll():
             if isinstance(event, LogLines) and event.restart in {0, self.restart}:
                 self.server.lines.see(event.texts)
-                self.server.progress = event.texts[-1][:400]
+                said = list(takewhile(lambda text: not HEADER.match(text), reversed(event.texts)))
+                self.server.progress = said[0][:400] if said else ""
             if isinstance(event, LogRecords) and event.restart == (0 if self.attached else self.restart):
                 self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
                 told = [r for r in event.records if r.kind == "request" and "drafted" in r.fields]
@@ -302,12 +311,11 @@ class Bench:
                 start = self.server.now
                 if self.server.state != "ready" or start is None:
                     continue
-                with contextlib.suppress(httpx.HTTPError):
-                    reply = await http.get(f"{start.url}/metrics")
-                    if reply.status_code == 200 and (fields := self.engine.metrics(reply.text)):
-                        self._metrics_tell = self._metrics_tell or "running" in fields
-                        self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
-                        self._diagnosis.metrics(fields)
+                reply = await fetch.get(http, f"{start.url}/metrics", METRICS_LIMIT_S)
+                if reply and reply.status == 200 and (fields := self.engine.metrics(reply.text)):
+                    self._metrics_tell = self._metrics_tell or "running" in fields
+                    self._emit(EngineSample(time.time(), self.restart, {**fields, "source": "/metrics"}))
+                    self._diagnosis.metrics(fields)
 
     def held_back(self, *, forget: bool = False) -> tuple[Ceiling, tuple[tuple[int, int], ...]]:
         """What holds requests back now, and running and waiting in every report of this start.
@@ -320,13 +328,35 @@ class Bench:
             self._diagnosis.forget(self.requested)
         return found
 
+    async def hold(self, job: dict[str, Any], seconds: float) -> str | None:
+        """Keep a load up for so long, from its first request on, then cut it. None, or why it went wrong before."""
+        self.sending.clear()
+        task = asyncio.ensure_future(self.load.run(job))
+        begun = asyncio.ensure_future(self.sending.wait())
+        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+        begun.cancel()
+        done, _ = await asyncio.wait({task}, timeout=seconds)
+        if not done:
+            await self.load.cancel()
+            await task
+            return None
+        return task.result()
+
     def _on_load(self, event: RequestSent | RequestDone) -> None:
         self.sending.set()
         self._diagnosis.see(event)
         self._emit(event)
 
+    def _explain(self, _: Sequence[str], code: int | None) -> tuple[str | None, str | None]:
+        """Reason and cure of a failure, by all that the log has now: the reason is often its very last line."""
+        self.poll_log()
+        while self._tail.behind:
+            self.poll_log()
+        return self.engine.failure(self.server.lines.all(), code)
+
     def _on_server(self, event: ServerChanged) -> None:
         if event.state == "failed":
+            self.trouble = event.reason
             self.poll_log()
             self.memory.about(phase="idle", gone=True)
         elif event.state == "loading":  # from here on what it holds is ours, not a stranger's

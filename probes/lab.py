@@ -14,10 +14,10 @@ from typing import Any
 
 from probes.bench import Attached, Bench
 from probes.describe import Description
-from probes.events import Event, FlagsInForce, Judged, PlanProgress, RequestDone, RunStarted, ServerChanged
+from probes.events import Event, FlagsInForce, Judged, Notice, PlanProgress, RequestDone, RunStarted, ServerChanged
 from probes.load.chunks import drafting
 from probes.load.plan import plan_burst, plan_job, plan_requests
-from probes.measure.steps import Measure, Measured, Plan
+from probes.measure.steps import NO_START, Measure, Measured, Plan
 from probes.recipe import Recipe, Refused
 from probes.stats.match import enrich
 from probes.store import Run
@@ -30,6 +30,8 @@ MAY_NOT_TELL = frozenset({"vllm", "sglang"})
 """Engines of which some versions do not tell a request's drafts: their silence is no zero."""
 
 
+END_TOLD_S = 0.5
+"""How long after its streams broke off a server may take to be known dead."""
 LOG_LOOKS, LOG_LOOK_S = 10, 0.03
 """How often and how long to wait for a log that is a little behind the last reply."""
 Judgment = Callable[[Sequence[RequestDone]], dict[str, Any]]
@@ -54,6 +56,9 @@ class Lab:
         self.judgment: Judgment | None = None
         """What the finished requests mean; None: a sweep."""
         self.bench = Bench(recipe, run, self._emit, attached)
+        self.lost: str | None = None
+        """Why nothing more can be kept, such as a full disk."""
+        self._ending: asyncio.Task[None] | None = None
         self.wall_s = 0.0
         """Seconds that plans and probes took, boots and stops included."""
         self._sink = sink
@@ -209,7 +214,8 @@ class Lab:
         bench.requested = step.burst.streams if step.burst and step.burst.streams > 1 else None
         if step.fresh or bench.server.state != "ready":
             if not await bench.apply(step.depth, step.settings):
-                return Measured(step, tuple(have), failed="stopped" if self._cancelled else "the server did not start")
+                why = "stopped" if self._cancelled else NO_START + (f": {bench.trouble}" if bench.trouble else "")
+                return Measured(step, tuple(have), failed=why)
             todo, have = self._split(recipe, step)
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")
@@ -218,7 +224,7 @@ class Lab:
         streams = step.burst.streams if step.burst else step.concurrency
         job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams)
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
-        trouble = await (hold(bench, job, step.burst.seconds / recipe.speed) if step.burst else bench.load.run(job))
+        trouble = await (bench.hold(job, step.burst.seconds / recipe.speed) if step.burst else bench.load.run(job))
         bench.memory.about(phase="idle")
         if step.burst:
             ceiling, queue = bench.held_back()
@@ -231,9 +237,11 @@ class Lab:
         left, have = self._split(recipe, step)
         self._check_drafts(have)
         if left and not trouble:
-            bad = {r.outcome for r in self.requests.values() if r.restart == bench.restart and r.outcome != "ok"}
-            trouble = f"{len(left)} requests did not end well ({', '.join(sorted(bad)) or 'no record'})"
-        if left and bench.server.state != "ready":
+            bad = [r for r in self.requests.values() if r.restart == bench.restart and r.outcome != "ok"]
+            names = ", ".join(sorted({r.outcome for r in bad})) or "no record"
+            why = next((f": {r.error}" for r in bad if r.error), "")
+            trouble = f"{len(left)} requests did not end well ({names}){why}"
+        if left and await bench.server.ended(END_TOLD_S):
             trouble = f"the server ended; {trouble}"
         return Measured(step, tuple(have), bench.server.boot_s, trouble if left else None)
 
@@ -299,7 +307,10 @@ class Lab:
         result |= {"wall_s": round(self.wall_s, 3), "boot_s": [round(b, 3) for b in self.bench.boots]}
         if final:
             result["final"] = True
-            await asyncio.to_thread(self.run.write_result, result)
+            try:
+                await asyncio.to_thread(self.run.write_result, result)
+            except OSError as problem:
+                self._end_lost(problem)
         self._emit(Judged(time.time(), result))
         return result
 
@@ -339,14 +350,25 @@ class Lab:
             await asyncio.sleep(JUDGE_S)
 
     def _emit(self, event: Event) -> None:
-        """Disk first, then whoever looks."""
-        self.run.append(event)
+        """Disk first, then whoever looks; what can't be kept is not shown either."""
+        try:
+            self.run.append(event)
+        except OSError as problem:
+            self._end_lost(problem)
+            return
         self._remember(event)
         if isinstance(event, RequestDone) and self._judge:
             self._due.set()
         elif isinstance(event, ServerChanged) and self._description:
             self._description.see(event)
         self._sink(event)
+
+    def _end_lost(self, problem: OSError) -> None:
+        """Nothing more can be kept: say so once, and end the plan."""
+        if self.lost is None:
+            self.lost = f"{self.run.path}: {problem.strerror or problem}: what is on disk is kept, the plan ends here"
+            self._sink(Notice(time.time(), "error", self.lost))
+            self._ending = asyncio.get_running_loop().create_task(self.cancel())
 
     def _remember(self, event: Event) -> None:
         """What a later session on this run must know again."""
@@ -361,21 +383,6 @@ class Lab:
         elif isinstance(event, Judged) and not self._judge:
             self.wall_s = max(self.wall_s, float(event.result.get("wall_s") or 0.0))
             self.bench.boots = list(event.result.get("boot_s") or self.bench.boots)
-
-
-async def hold(bench: Bench, job: dict[str, Any], seconds: float) -> str | None:
-    """Keep a load up for so long, from its first request on, then cut it. None, or why it went wrong before."""
-    bench.sending.clear()
-    task = asyncio.ensure_future(bench.load.run(job))
-    begun = asyncio.ensure_future(bench.sending.wait())
-    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-    begun.cancel()
-    done, _ = await asyncio.wait({task}, timeout=seconds)
-    if not done:
-        await bench.load.cancel()
-        await task
-        return None
-    return task.result()
 
 
 def arm(recipe: Recipe, step: Measure) -> Recipe:

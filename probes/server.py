@@ -23,11 +23,15 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+from probes import fetch
 from probes.events import ServerChanged, State
 from probes.link import Link
 from probes.masking import mask
 from probes.recipe import Limits, Recipe, Refused
 
+ASK_S, STATE_S = 2.0, 5.0
+"""Seconds for a health check, and for what a server says of itself."""
+HEALTH_BYTES = 1 << 16
 FIRST_LINES, LAST_LINES = 300, 300
 """Lines of a start that are kept to explain a failure: the reason is often the first line, the usage text the last."""
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
@@ -192,15 +196,13 @@ class Server:
     async def _until_ready(self, start: Start) -> bool:
         """Ask the ready path until it answers 200, the process ends, or the time limit passes."""
         pause, told_at = 0.01, 0.0
-        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=ASK_S) as http:
             while time.monotonic() - self._began < self.limits.boot_s:
                 if "exit" in self._facts or "error" in self._facts:
                     return False
-                status = None
-                with contextlib.suppress(httpx.HTTPError):
-                    reply = await http.get(start.url + start.ready_path)
-                    status = reply.status_code
-                if status == 200 and "exit" not in self._facts:
+                left = self.limits.boot_s - (time.monotonic() - self._began)
+                reply = await fetch.get(http, start.url + start.ready_path, min(ASK_S, max(left, 0.1)), HEALTH_BYTES)
+                if reply is not None and reply.status == 200 and "exit" not in self._facts:
                     # The simulated engine tells its own boot time: its clock may run faster than ours.
                     with contextlib.suppress(KeyError, ValueError):
                         self._facts["simulated_boot_s"] = float(reply.headers["x-simulated-boot"])
@@ -254,7 +256,11 @@ class Server:
         name = (
             signal.Signals(-code).name if isinstance(code, int) and code < 0 and -code in set(signal.Signals) else None
         )
-        self._say("failed", reason=reason or what, hint=hint, exit_code=code, signal=name)
+        if reason is None:
+            end = f"by {name}" if name else f"with exit code {code}" if code is not None else "for a reason unknown"
+            reason = f"{what} ({end}); last line: {self.progress or 'none'}"
+            hint = hint or f"{self.log} has all that it said"
+        self._say("failed", reason=reason, hint=hint, exit_code=code, signal=name)
 
     # ------------------------------------------------------------------------------------------------ stop
 
@@ -269,6 +275,13 @@ class Server:
         await self._end()
         self._say("stopped", exit_code=self._facts.get("exit"))
 
+    async def ended(self, seconds: float) -> bool:
+        """Whether the server is gone; waits that long for its guard to tell, as streams break off before that."""
+        link = self._link
+        if link is not None and self._watcher is not None and await self._gone(seconds):
+            await asyncio.wait({self._watcher}, timeout=seconds)
+        return self.state != "ready"
+
     async def release(self) -> None:
         """Leave the server running when the console goes."""
         if self._link is not None:
@@ -281,10 +294,9 @@ class Server:
 
     async def look(self, url: str, path: str) -> bool:
         """Whether a server that is not ours answers."""
-        with contextlib.suppress(httpx.HTTPError, ValueError):
-            async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
-                return (await http.get(url + path)).status_code == 200
-        return False
+        async with httpx.AsyncClient(trust_env=False, timeout=ASK_S) as http:
+            reply = await fetch.get(http, url + path, ASK_S, HEALTH_BYTES)
+        return reply is not None and reply.status == 200
 
     def adopt(self, restart: int, url: str) -> None:
         """A server that someone else started is there."""
@@ -341,17 +353,11 @@ class Server:
 async def ask(url: str, paths: Sequence[str], headers: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The replies of some paths by path: parsed JSON, else text; None where there was no 200."""
     found: dict[str, Any] = {}
-    async with httpx.AsyncClient(trust_env=False, timeout=5.0, headers=dict(headers or {})) as http:
+    async with httpx.AsyncClient(trust_env=False, timeout=STATE_S, headers=dict(headers or {})) as http:
 
         async def one(path: str) -> None:
-            found[path] = None
-            with contextlib.suppress(httpx.HTTPError):
-                reply = await http.get(url + path)
-                if reply.status_code == 200:
-                    try:
-                        found[path] = reply.json()
-                    except ValueError:
-                        found[path] = reply.text
+            reply = await fetch.get(http, url + path, STATE_S)
+            found[path] = reply.value() if reply is not None and reply.status == 200 else None
 
         waits: list[Awaitable[None]] = [one(p) for p in paths]
         await asyncio.gather(*waits)

@@ -174,6 +174,49 @@ def test_a_server_may_be_ended_from_two_sides_at_once(tmp_path: Path) -> None:
     assert told[-1].state == "stopped"
 
 
+def test_a_reply_without_end_holds_nobody_up(tmp_path: Path) -> None:
+    async def story(server: Server, told: Told) -> None:
+        start = start_of("--endless")
+        assert await server.start(start)
+        assert await server.look(start.url, "/health")
+        assert await ask(start.url, ["/other"]) == {"/other": {}}, "its beginning is read"
+
+    play(tmp_path / "server.log", story)
+
+
+def test_a_tree_too_deep_to_read_is_text(tmp_path: Path) -> None:
+    async def story(server: Server, told: Told) -> None:
+        start = start_of()
+        assert await server.start(start)
+        assert str((await ask(start.url, ["/deep"]))["/deep"]).startswith("[[[[")
+
+    play(tmp_path / "server.log", story)
+
+
+def test_an_unexplained_end_tells_its_code_and_last_line(tmp_path: Path) -> None:
+    async def story(server: Server, told: Told) -> None:
+        server.progress = ""
+        assert not await server.start(start_of("--last-word", "giving up"))
+
+    told = play(tmp_path / "server.log", story)
+    assert told[-1].reason == "it ended before it was ready (with exit code 7); last line: none"
+    assert told[-1].hint == f"{tmp_path}/server.log has all that it said"
+
+
+def test_a_death_is_waited_for_by_whoever_saw_a_stream_break(tmp_path: Path) -> None:
+    async def story(server: Server, told: Told) -> None:
+        start = start_of()
+        assert await server.start(start)
+        assert not await server.ended(0.0)
+        async with httpx.AsyncClient(trust_env=False) as http:
+            with contextlib.suppress(httpx.HTTPError):
+                await http.get(start.url + "/die")
+        assert await server.ended(10.0)
+        assert told[-1].state == "failed"
+
+    play(tmp_path / "server.log", story)
+
+
 def test_a_server_that_ignores_the_first_signal_is_gone_all_the_same(tmp_path: Path) -> None:
     async def story(server: Server, told: Told) -> None:
         assert await server.start(start_of("--ignore-term"))

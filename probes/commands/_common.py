@@ -8,12 +8,13 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from probes import codec
 from probes.events import Event, Judged, LogLines, LogRecords, MemorySample, Notice, PlanProgress, ServerChanged
+from probes.measure.steps import NO_START
 from probes.recipe import Refused
 from probes.show import clean
 
@@ -109,7 +110,20 @@ def run(main: Coroutine[Any, Any, int], interrupted: Callable[[], Coroutine[Any,
         await asyncio.gather(*pending, return_exceptions=True)
         return INTERRUPTED if hit else code
 
-    return asyncio.run(whole())
+    try:
+        return asyncio.run(whole())
+    except Refused as problem:
+        fail(str(problem))
+    except OSError as problem:
+        where = f"{problem.filename}: " if problem.filename else ""
+        fail(f"{where}{problem.strerror or problem}: what was measured before is kept", INCOMPLETE)
+
+
+def outcome(failed: Sequence[str], points: int) -> int:
+    """The exit code of a plan of so many points, by why those failed that did: 3 only where no server ever started."""
+    if failed and len(failed) == points and all(why.startswith(NO_START) for why in failed):
+        return NOT_STARTED
+    return INCOMPLETE if failed else DONE
 
 
 def write(text: str, output: Path | None) -> None:

@@ -150,8 +150,8 @@ def _run(
             common.line(result)
         else:
             view.show(result)
-        failed = len(result["failed_points"])
-        return common.DONE if not failed else common.NOT_STARTED if failed == result["points"] else common.INCOMPLETE
+        code = common.outcome([str(point["why"]) for point in result["failed_points"]], result["points"])
+        return common.INCOMPLETE if lab.lost else code
 
     with common.refusing():
         return common.run(main(), lab.cancel)

@@ -87,7 +87,7 @@ def _run(recipe: Any, run: Any, depth: int | None, load: Any, *, experiments: bo
             show(result)
         if not result["loads"]:
             return common.NOT_STARTED
-        return common.INCOMPLETE if result["failed_points"] else common.DONE
+        return common.INCOMPLETE if result["failed_points"] or lab.lost else common.DONE
 
     return common.run(main(), lab.cancel)
 

@@ -120,9 +120,8 @@ def _run(recipe: Any, run: Any, depths: tuple[int, ...], about: Any, mix: Any, *
             common.line(result)
         else:
             view.show(result)
-        if failed:
-            return common.NOT_STARTED if len(failed) == len(outcomes) else common.INCOMPLETE
-        return common.DONE
+        code = common.outcome([str(o.failed) for o in failed], len(outcomes))
+        return common.INCOMPLETE if lab.lost else code
 
     return common.run(main(), lab.cancel)
 

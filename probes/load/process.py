@@ -39,23 +39,26 @@ class LoadProcess:
         try:
             process.stdin.write(json.dumps({**job, "job": name}).encode() + b"\n")
             await process.stdin.drain()
-            while True:
-                line = await process.stdout.readline()
-                if not line:
-                    return await self._ended()
-                with contextlib.suppress(ValueError):
-                    fact = json.loads(line)
-                    kind = fact.get("kind")
-                    if kind in {"sent", "done"}:
-                        event = codec.decode(line)
-                        if isinstance(event, (RequestSent, RequestDone)):
-                            self._emit(event)
-                    elif kind == "error":
-                        trouble = str(fact.get("error"))
-                    elif kind == "idle" and fact.get("job") == name:
-                        return trouble or ("cancelled" if fact.get("cancelled") else None)
-        except (OSError, ConnectionError, ValueError):
+        except (OSError, ValueError):
             return await self._ended()
+        while True:
+            try:
+                line = await process.stdout.readline()
+            except (OSError, ValueError):  # a line beyond the limit is none of ours
+                line = b""
+            if not line:
+                return await self._ended()
+            fact = _fact(line)
+            kind = fact.get("kind")
+            if kind in {"sent", "done"}:
+                with contextlib.suppress(ValueError):
+                    event = codec.decode(line)
+                    if isinstance(event, (RequestSent, RequestDone)):
+                        self._emit(event)
+            elif kind == "error":
+                trouble = str(fact.get("error"))
+            elif kind == "idle" and fact.get("job") == name:
+                return trouble or ("cancelled" if fact.get("cancelled") else None)
 
     async def cancel(self) -> None:
         """Close every open stream at once."""
@@ -94,8 +97,20 @@ class LoadProcess:
 
     async def _ended(self) -> str:
         process, self._process = self._process, None
+        if process and process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()  # it may wait for ever for someone who reads what it writes
         code = await process.wait() if process else None
         return f"the load process ended (exit {code}); what it had measured is kept"
+
+
+def _fact(line: bytes) -> dict[str, Any]:
+    """One line of the process; {} for what is none."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _path() -> str:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from probes.events import Outcome, RequestDone, RequestSent
 from probes.load import chunks
 from probes.load.facts import Stream, burst_gap_ms, bursts, first_tokens, mapping, number, shown_tokens, standard, whole
@@ -16,6 +18,10 @@ from probes.load.sse import events
 from probes.load.wire import Reply
 from probes.stats.match import of_all_steps
 
+TEXT_MOST = 1 << 20
+"""Letters of a reply that its record keeps; the hash is of the whole."""
+RAW_MOST = 1 << 16
+"""Bytes that the server's own figures may have; what is larger is none."""
 ReplyFacts = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 """An engine's `reply`: last JSON objects merged -> canonical facts."""
 
@@ -120,6 +126,20 @@ def _server_facts(stream: Stream, engine: ReplyFacts | None) -> dict[str, Any]:
     return facts
 
 
+def _figures(stream: Stream, reply: Reply) -> dict[str, Any]:
+    """What the server said beside the text, without what is too large to be a figure."""
+    raw = stream.raw
+    small = sum(len(data) for _, data in reply.parts) <= RAW_MOST
+    return raw if small else {key: value for key, value in raw.items() if _small(value)}
+
+
+def _small(value: Any) -> bool:
+    try:
+        return len(msgspec.json.encode(value)) <= RAW_MOST
+    except (TypeError, ValueError, OverflowError, RecursionError, UnicodeError, msgspec.MsgspecError):
+        return False
+
+
 def _speed(reply: Reply, stream: Stream, tokens: int | None, server_tpot: float | None) -> tuple[dict[str, Any], Any]:
     """What the stamps say, as fields of the record, and what goes beside them into `raw`."""
     stamps = stream.stamps
@@ -168,6 +188,7 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
     beside["unread"] = facts.get("unread")
     beside["simulated_speed"] = speed_of(reply)
     text = "".join(stream.text)
+    kept = text if len(text) <= TEXT_MOST else text[:TEXT_MOST] + "…"
     per_position = facts.get("per_position")
     return RequestDone(
         id=request.id,
@@ -197,7 +218,7 @@ def _record(request: Request, reply: Reply, stream: Stream, body: bytes, engine:
         if isinstance(per_position, list | tuple)
         else None,
         text_hash=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else None,
-        text=text,
-        raw=stream.raw | {key: value for key, value in beside.items() if value is not None},
+        text=kept,
+        raw=_figures(stream, reply) | {key: value for key, value in beside.items() if value is not None},
         **speed,
     )

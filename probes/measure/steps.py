@@ -8,6 +8,9 @@ from typing import Any
 
 from probes.events import Capacity, Ceiling, RequestDone
 
+NO_START = "the server did not start"
+"""Why a point failed before anything was sent."""
+
 
 @dataclass(frozen=True, slots=True)
 class Burst:

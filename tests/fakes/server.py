@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.server
 import signal
 import sys
 import time
+
+DEEP = b"[" * 100_000 + b"]" * 100_000
 
 
 def main() -> int:
@@ -16,10 +19,15 @@ def main() -> int:
     args.add_argument("--unready", action="store_true")
     args.add_argument("--ignore-term", action="store_true")
     args.add_argument("--die", action="store_true")
+    args.add_argument("--endless", action="store_true")
+    args.add_argument("--last-word", default="")
     options = args.parse_args()
     if options.refuse:
         print(f"error: {options.refuse}\nusage: server [options]\n  --port N", flush=True)
         return 1
+    if options.last_word:
+        print(options.last_word, flush=True)
+        return 7
     if options.ignore_term:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
@@ -30,7 +38,10 @@ def main() -> int:
                 signal.raise_signal(signal.SIGKILL)
             self.send_response(503 if options.unready else 200)
             self.end_headers()
-            self.wfile.write(b"{}")
+            self.wfile.write(DEEP if self.path == "/deep" else b"{}")
+            with contextlib.suppress(OSError):
+                while options.endless:
+                    self.wfile.write(b" " * 65536)
 
         def log_message(self, *args: object) -> None:
             print("GET", self.path, flush=True)

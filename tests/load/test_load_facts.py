@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from probes.events import RequestDone
 from probes.load.facts import burst_gap_ms, bursts, standard
 from probes.load.jobs import line
-from probes.load.record import Request, digest
+from probes.load.record import TEXT_MOST, Request, digest
 from probes.load.wire import End, Reply
 
 REQUEST = Request("r1", "code-1", "hash", "code", b"", max_tokens=8, depth=2, restart=3, block=1)
@@ -184,6 +185,18 @@ def test_an_error_frame_inside_a_200(frame: dict[str, Any]) -> None:
     found = record((10.1, event(said("a"))), (10.2, event(frame) + DONE))
     assert found.outcome == "aborted"
     assert "500" in str(found.error)
+
+
+def test_a_record_stays_small_whatever_is_sent() -> None:
+    long = "h" * 300_000
+    parts = [(10.0 + n, event(said(long))) for n in range(5)]
+    odd = event({"weird": "w" * 100_000, "timings": {"predicted_n": 5}})
+    found = record(*parts, (16.0, odd + event(usage(5)) + DONE))
+    assert found.outcome == "ok"
+    assert len(found.text) == TEXT_MOST + 1
+    assert found.text_hash == hashlib.sha256((long * 5).encode()).hexdigest()
+    assert set(found.raw) >= {"timings", "usage", "id"}
+    assert "weird" not in found.raw
 
 
 def test_a_stream_that_ends_at_once_is_no_success() -> None:
