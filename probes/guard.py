@@ -87,13 +87,24 @@ def sweep_up(pid: int) -> list[int]:
     return sorted(killed)
 
 
-def start(log: str, header: str, argv: list[str]) -> subprocess.Popen[bytes] | None:
-    """The server, in a session of its own, its output appended to the log after one header line."""
+def open_log(log: str, header: str) -> int:
+    """The log for append, after one line that says what starts. Raises OSError."""
     out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     with open(log, "rb") as old:  # noqa: PTH123  (a torn last line of the run before must not swallow the header)
         size = old.seek(0, os.SEEK_END)
         torn = size > 0 and (old.seek(-1, os.SEEK_END), old.read(1))[1] != b"\n"
-    os.write(out, ("\n" if torn else "").encode() + header.encode("utf-8", "replace") + b"\n")
+    line = " ".join(header.splitlines())  # a flag may hold a line end, and a second header would start another start
+    os.write(out, ("\n" if torn else "").encode() + line.encode("utf-8", "replace") + b"\n")
+    return out
+
+
+def start(log: str, header: str, argv: list[str]) -> subprocess.Popen[bytes] | None:
+    """The server, in a session of its own, its output appended to the log after one header line."""
+    try:
+        out = open_log(log, header)
+    except OSError as problem:
+        tell(error=f"{log}: {problem.strerror or problem}")
+        return None
     try:
         return subprocess.Popen(
             argv,

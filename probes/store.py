@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import fcntl
 import hashlib
 import json
@@ -40,7 +41,8 @@ def home() -> Path:
     """Where runs are kept: DRAFTDIAL_RUNS, else the XDG data directory."""
     if chosen := os.environ.get("DRAFTDIAL_RUNS"):
         return Path(chosen)
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "draftdial" / "runs"
+    share = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111  (never raises)
+    return Path(share) / "draftdial" / "runs"
 
 
 class Run:
@@ -80,13 +82,13 @@ class Run:
         if isinstance(event, RequestDone):
             event = dataclasses.replace(event, text="", raw={})
         if not isinstance(event, Judged) or event.result.get("final"):
-            os.write(self._out, codec.encode(event))
+            _put(self._out, codec.encode(event))
 
     def append_request(self, request: RequestDone) -> None:
         """A request's record again, with what its server's log added: the last record of an id counts."""
         out = os.open(self.load_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         try:
-            os.write(out, codec.encode(request))
+            _put(out, codec.encode(request))
         finally:
             os.close(out)
 
@@ -109,9 +111,7 @@ class Run:
             "recipe": _yamlable(facts),
         }
         text = yaml.safe_dump(_yamlable(whole), sort_keys=False, allow_unicode=True, width=110)
-        scratch = self.path / ".run.yaml.new"
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(self.path / "run.yaml")
+        _whole(self.path / "run.yaml", text)
 
     def description(self) -> dict[str, Any]:
         """run.yaml as plain values; empty when there is none."""
@@ -123,9 +123,7 @@ class Run:
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """result.json, whole or not at all."""
-        scratch = self.path / ".result.json.new"
-        scratch.write_text(json.dumps(result, ensure_ascii=False, indent=1, default=str), encoding="utf-8")
-        scratch.replace(self.result_file)
+        _whole(self.result_file, json.dumps(result, ensure_ascii=False, indent=1, default=str))
 
     def result(self) -> dict[str, Any] | None:
         """result.json, or None."""
@@ -156,6 +154,23 @@ class Run:
                 yield request
 
 
+def _whole(path: Path, text: str) -> None:
+    """A file whole or not at all. Raises OSError."""
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        scratch.write_bytes(text.encode("utf-8", "replace"))
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def _put(out: int, line: bytes) -> None:
+    """One line, with one write. Raises OSError when it is not there whole: a disk may fill up within a line."""
+    if os.write(out, line) < len(line):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def mend(path: Path) -> bool:
     """End a torn last line, so that what is appended starts a line of its own. Whether there was one."""
     try:
@@ -175,6 +190,14 @@ def mend(path: Path) -> bool:
 def create(root: Path | None = None) -> Run:
     """A new run directory, named by day and a letter; two consoles never get the same."""
     base = root or home()
+    try:
+        return _create(base)
+    except OSError as problem:
+        why = problem.strerror or problem
+        raise Refused(f"{base}: no run can be kept here: {why}; DRAFTDIAL_RUNS names another place") from problem
+
+
+def _create(base: Path) -> Run:
     base.mkdir(parents=True, exist_ok=True)
     day = time.strftime("%Y-%m-%d")
     for number in range(26 * 27):
@@ -192,19 +215,25 @@ def create(root: Path | None = None) -> Run:
 def find(name: str, root: Path | None = None) -> Run:
     """A run by name or path. Raises `Refused`."""
     for path in (Path(name), (root or home()) / name):
-        if path.is_dir() and ((path / "events.jsonl").exists() or (path / "run.yaml").exists()):
+        if name and _is_run(path):
             return Run(path)
     there = [r.name for r in listing(root)][-5:]
     raise Refused(f"no run {name!r}; the latest are {', '.join(there) or 'none yet'} (draftdial runs lists all)")
 
 
+def _is_run(path: Path) -> bool:
+    """Whether this is a run's folder; what can't be looked at is none, such as a name that no file can have."""
+    return any(os.path.isfile(path / name) for name in ("events.jsonl", "run.yaml"))  # noqa: PTH113  (never raises)
+
+
 def listing(root: Path | None = None) -> list[Run]:
     """All runs, oldest first."""
     base = root or home()
-    if not base.is_dir():
+    try:
+        found = [(p.stat().st_mtime, p.name, p) for p in base.iterdir() if (p / "events.jsonl").exists()]
+    except OSError:  # none yet, or a place that can't be looked at
         return []
-    found = [p for p in base.iterdir() if (p / "events.jsonl").exists()]
-    return [Run(p) for p in sorted(found, key=lambda p: (p.stat().st_mtime, p.name))]
+    return [Run(path) for _, _, path in sorted(found)]
 
 
 def sha256(path: Path, most: int = 1 << 34) -> str | None:

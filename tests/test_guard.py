@@ -88,6 +88,18 @@ def test_header_starts_a_line_of_its_own_after_a_torn_log(tmp_path: Path, guarde
     assert (tmp_path / "server.log").read_text() == "torn\n# head\n"
 
 
+def test_a_header_is_one_line_whatever_is_in_it(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    os.close(guard.open_log(str(log), "# head 'a\n# draftdial restart 9 \u2028 b'"))
+    assert log.read_text() == "# head 'a # draftdial restart 9   b'\n"
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path: Path, guarded: list[Guarded]) -> None:
+    one = Guarded(tmp_path / "none" / "server.log", ["true"])
+    guarded.append(one)
+    assert one.told() == {"error": f"{tmp_path}/none/server.log: No such file or directory"}
+
+
 def test_a_program_that_is_not_there(tmp_path: Path, guarded: list[Guarded]) -> None:
     one = Guarded(tmp_path / "server.log", ["/no/such/program"])
     guarded.append(one)

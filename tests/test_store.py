@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,45 @@ def test_no_secret_reaches_run_yaml(tmp_path: Path) -> None:
 def test_an_unknown_run_is_named_with_what_there_is(tmp_path: Path) -> None:
     with pytest.raises(Refused, match="none yet"):
         store.find("nothing", tmp_path)
+
+
+def test_a_disk_that_is_full_is_told_and_tears_nothing(tmp_path: Path) -> None:
+    run = store.create(tmp_path)
+    run.open()
+    run.append(EVENTS[0])
+    before = run.events_log.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
+    try:
+        with pytest.raises(OSError):
+            run.append(EVENTS[1])
+        with pytest.raises(OSError):
+            run.write_result({"x": "y" * 10_000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    run.close()
+    assert not run.result_file.exists()
+    assert sorted(p.name for p in run.path.iterdir()) == [".lock", "events.jsonl"]
+    again = store.Run(run.path)
+    again.open()
+    again.append(EVENTS[4])
+    again.close()
+    kept = [e for e in again.events() if not (isinstance(e, Notice) and not e.at)]
+    assert kept == [EVENTS[0], EVENTS[4]]
+
+
+def test_a_store_that_cannot_be_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DRAFTDIAL_RUNS", str(tmp_path / "file"))
+    with pytest.raises(Refused, match=r"file: no run can be kept here: .*; DRAFTDIAL_RUNS names another place"):
+        store.create()
+    assert store.listing() == []
+    for name in ("", "x" * 300, "/" + "y" * 5000):
+        with pytest.raises(Refused, match="no run"):
+            store.find(name)
+
+
+def test_odd_characters_do_not_stop_a_result(tmp_path: Path) -> None:
+    run = store.create(tmp_path)
+    run.write_result({"x": "a\ud800b"})
+    assert run.result() == {"x": "a?b"}
