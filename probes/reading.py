@@ -36,6 +36,7 @@ ALSO = 0.9
 """From here on a second engine's lines are in the log too."""
 SUFFIXES = (".log", ".txt", ".out", ".err", ".jsonl")
 WARNINGS = 200
+_PACKED = {b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 _WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
@@ -102,9 +103,12 @@ def opened(path: Path | None) -> Iterator[BufferedIOBase]:
         return
     try:
         with path.open("rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
+            first = raw.read(6)
             raw.seek(0)
-            if not packed:
+            for mark, name in _PACKED.items():
+                if first.startswith(mark):
+                    raise Unreadable(f"{path}: packed with {name}; unpack it first (gzip is read as it is)")
+            if not first.startswith(b"\x1f\x8b"):
                 yield raw
                 return
             with gzip.GzipFile(fileobj=raw) as unpacked:

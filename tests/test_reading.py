@@ -298,3 +298,11 @@ def test_a_second_engine_in_the_same_file_is_told(tmp_path: Path) -> None:
     assert found.engine == "sglang"
     assert [w.text for w in found.warnings if "--engine vllm" in w.text]
     assert not read(write(tmp_path, sglang(5))).warnings
+
+
+@pytest.mark.parametrize(
+    ("mark", "name"), [(b"\x28\xb5\x2f\xfd\x04", "zstd"), (b"\xfd7zXZ\0", "xz"), (b"PK\x03\x04", "zip")]
+)
+def test_a_log_packed_otherwise_says_what_to_do(tmp_path: Path, mark: bytes, name: str) -> None:
+    with pytest.raises(Unreadable, match=f"packed with {name}; unpack it first"):
+        read(write(tmp_path, mark + b"\0\1\2"))

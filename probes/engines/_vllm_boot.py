@@ -30,6 +30,7 @@ _OVERRIDE = re.compile(r"Overriding num_gpu_blocks=(\d+) with num_gpu_blocks_ove
 _BYTES = (
     re.compile(r"Available KV cache memory: (-?\d+(?:\.\d+)?) GiB", re.ASCII),
     re.compile(r"reserved (\d+(?:\.\d+)?) GiB memory for KV Cache", re.ASCII),
+    re.compile(r"reserved for KV Cache is (\d+(?:\.\d+)?) ?GiB", re.ASCII),  # V0 from 0.6.5
     re.compile(r"(?:Explicitly|Auto) set \((\d+(?:\.\d+)?)/\d+(?:\.\d+)?\) GiB for KV cache", re.ASCII),
 )
 _WEIGHTS = re.compile(

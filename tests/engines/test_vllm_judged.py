@@ -75,3 +75,14 @@ def test_few_long_prompts_that_let_ever_more_run_are_prefill(tmp_path: Path) -> 
     # The same number all the while may stand at a limit that the log does not tell.
     still = read_lines(tmp_path, reports([2250 * n for n in ends], [9] * len(ends))).ceiling
     assert still.verdict == "unknown"
+
+
+def test_v0_tells_its_pool_in_bytes_and_blocks(tmp_path: Path) -> None:
+    head = "INFO 02-07 11:21:08 "
+    lines = [
+        f"{head}worker.py:267] model weights take 30.71GiB; the rest of the memory reserved for KV Cache is 7.50GiB.",
+        f"{head}executor_base.py:110] # CUDA blocks: 3820, # CPU blocks: 2048",
+        f"{head}executor_base.py:115] Maximum concurrency for 32768 tokens per request: 1.87x",
+    ]
+    found = read_lines(tmp_path, lines).capacity
+    assert (found.kv_bytes, found.pages, found.page_tokens, found.kv_pool_tokens) == (15 * 2**29, 3820, 16, 61_120)
