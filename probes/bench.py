@@ -40,6 +40,7 @@ from probes.events import (
 from probes.launch import launch
 from probes.load.process import LoadProcess
 from probes.masking import mask
+from probes.measure.ceiling import LANES
 from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
 from probes.server import Server, Start, ask, exposed, pick_port
@@ -53,6 +54,8 @@ LOOK_S = 1.0
 BOOT_RECORDS = 400
 """Records of a start that are kept to read flags back from."""
 REQUEST_RECORDS = 4096
+LANES_AS_ASKED = frozenset({"ninfer", "vllm"})
+"""Engines that run as many requests as they were asked to, or don't start: memory cuts nothing off."""
 Emit = Callable[[Event], None]
 
 
@@ -272,7 +275,8 @@ class Bench:
 
     def poll_log(self) -> None:
         """Take what the log has now."""
-        for event in self._tail.poll():
+        for read in self._tail.poll():
+            event = read if self.attached else completed(read, self.engine.name, self.settings)
             if isinstance(event, LogLines) and event.restart in {0, self.restart}:
                 self.server.lines.see(event.texts)
                 said = list(takewhile(lambda text: not HEADER.match(text), reversed(event.texts)))
@@ -328,20 +332,6 @@ class Bench:
             self._diagnosis.forget(self.requested)
         return found
 
-    async def hold(self, job: dict[str, Any], seconds: float) -> str | None:
-        """Keep a load up for so long, from its first request on, then cut it. None, or why it went wrong before."""
-        self.sending.clear()
-        task = asyncio.ensure_future(self.load.run(job))
-        begun = asyncio.ensure_future(self.sending.wait())
-        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
-        begun.cancel()
-        done, _ = await asyncio.wait({task}, timeout=seconds)
-        if not done:
-            await self.load.cancel()
-            await task
-            return None
-        return task.result()
-
     def _on_load(self, event: RequestSent | RequestDone) -> None:
         self.sending.set()
         self._diagnosis.see(event)
@@ -362,6 +352,29 @@ class Bench:
         elif event.state == "loading":  # from here on what it holds is ours, not a stranger's
             self.memory.about(pgid=event.pid)
         self._emit(event)
+
+
+def completed(event: Event, engine: str, settings: Mapping[str, Any]) -> Event:
+    """A capacity with the lanes that we asked for ourselves, where a log does not tell them and nothing cuts them."""
+    if not isinstance(event, CapacityRead) or event.capacity.lanes is not None or engine not in LANES_AS_ASKED:
+        return event
+    asked = settings.get(LANES[engine])
+    return dataclasses.replace(event, capacity=dataclasses.replace(event.capacity, lanes=asked)) if asked else event
+
+
+async def hold(bench: Bench, job: dict[str, Any], seconds: float) -> str | None:
+    """Keep a load up for so long, from its first request on, then cut it. None, or why it went wrong before."""
+    bench.sending.clear()
+    task = asyncio.ensure_future(bench.load.run(job))
+    begun = asyncio.ensure_future(bench.sending.wait())
+    await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+    begun.cancel()
+    done, _ = await asyncio.wait({task}, timeout=seconds)
+    if not done:
+        await bench.load.cancel()
+        await task
+        return None
+    return task.result()
 
 
 def queue_told(event: LogRecords, restart: int, *, omits_zero: bool) -> list[EngineSample]:

@@ -66,3 +66,29 @@ def test_each_load_of_a_start_that_goes_on_is_judged_by_itself(tmp_path: Path) -
         file.write(row.format(15, 3, 0) + END)
     assert bench.held_back()[1] == ((3, 0),)
     asyncio.run(bench.close())
+
+
+def test_lanes_that_the_log_does_not_tell_are_those_that_were_asked_for(tmp_path: Path) -> None:
+    """Without prefix reuse, as its authors measure, ninfer's log never says how many lanes it has."""
+    stamp = "2026-11-30 10:00:00.000  INFO  "
+    boot = "capacity | KV 224,000 tokens, int8, explicit | pages 3,500/10,500 | runtime 8.64 GiB | free 3.26 GiB"
+    lines = f"{stamp}{boot}\n{stamp}context cache | root only\n{END}"
+    found = []
+    for settings in ({"max_concurrency": 3}, {}):
+        recipe = Recipe("ours", "ninfer", "x", "", Dial("mtp", (0,)), settings=settings)
+        run = store.create(tmp_path)
+        run.server_log.write_text(lines)
+        bench = Bench(recipe, run, lambda _: None)
+        bench.poll_log()
+        asyncio.run(bench.close())
+        assert bench.capacity is not None
+        found.append(bench.capacity.lanes)
+    assert found == [3, None]
+    log = tmp_path / "theirs.log"
+    log.write_text(lines)
+    theirs = Bench(recipe, store.create(tmp_path), lambda _: None, Attached("http://127.0.0.1:1", log))
+    theirs.settings = {"max_concurrency": 3}
+    theirs.poll_log()
+    asyncio.run(theirs.close())
+    assert theirs.capacity is not None
+    assert theirs.capacity.lanes is None, "what we would ask for is not what someone else's server has"
