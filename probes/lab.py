@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from probes.bench import Attached, Bench
+from probes.bench import Attached, Bench, hold
 from probes.describe import Description
 from probes.events import Event, FlagsInForce, Judged, Notice, PlanProgress, RequestDone, RunStarted, ServerChanged
 from probes.load.chunks import drafting
@@ -224,7 +224,7 @@ class Lab:
         streams = step.burst.streams if step.burst else step.concurrency
         job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams)
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
-        trouble = await (bench.hold(job, step.burst.seconds / recipe.speed) if step.burst else bench.load.run(job))
+        trouble = await (hold(bench, job, step.burst.seconds / recipe.speed) if step.burst else bench.load.run(job))
         bench.memory.about(phase="idle")
         if step.burst:
             ceiling, queue = bench.held_back()
