@@ -23,6 +23,8 @@ TEMPLATE = 100
 LANES = {"ninfer": "max_concurrency", "sglang": "max_running_requests", "vllm": "lanes", "llamacpp": "parallel"}
 """The knob that sets how many requests run at once."""
 LANES_MOST = {"ninfer": 8}
+LEAST_TOKENS = 16
+"""Output below which a request is over before it tells anything."""
 LONG_PROMPT = 512
 """From this many prompt tokens on, shortening prompts is worth an experiment."""
 
@@ -85,10 +87,10 @@ def more_lanes(lanes: int) -> int:
 def variants(ask: Ask, load: Load, before: Measured) -> list[Measure]:
     """The same load changed in one thing each time."""
     burst, capacity = load.burst, before.capacity
-    found = [
-        Measure(ask.depth, 0, ask.settings, why=f"{load.name}: half the output",
-                burst=replace(burst, max_tokens=max(16, burst.max_tokens // 2)))
-    ]  # fmt: skip
+    found = []
+    if burst.max_tokens >= 2 * LEAST_TOKENS:
+        half = replace(burst, max_tokens=burst.max_tokens // 2)
+        found.append(Measure(ask.depth, 0, ask.settings, why=f"{load.name}: half the output", burst=half))
     if burst.prompt_tokens >= LONG_PROMPT:
         short = replace(burst, prompt_tokens=burst.prompt_tokens // 8)
         found.append(Measure(ask.depth, 0, ask.settings, why=f"{load.name}: prompts an eighth as long", burst=short))

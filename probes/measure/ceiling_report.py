@@ -104,7 +104,7 @@ def _change(before: Measured, after: Measured) -> Change:
     old, new = before.step.burst, after.step.burst
     if old is not None and new is not None and new.prompt_tokens != old.prompt_tokens:
         return "prompt"
-    return "output" if old != new else "lanes"
+    return "lanes" if dict(before.step.settings) != dict(after.step.settings) else "output"
 
 
 def _seen(measured: Measured) -> Seen:

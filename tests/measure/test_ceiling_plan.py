@@ -101,6 +101,17 @@ def test_a_named_load_is_the_only_one_and_lanes_stay_legal() -> None:
     assert [o.step.arm for o in done] == ["load1-", "load1x1-"]
 
 
+def test_an_output_that_cannot_be_halved_is_left_and_no_lanes_are_seen_in_it() -> None:
+    ask = replace(ASK, loads=(Load("mine", Burst(4, 20)),))
+    done = carried_out(ask, lambda step: answer(step, [(3, 1)] * 5, "lanes"))
+    assert [o.step.settings for o in done] == [{"max_concurrency": 3}, {"max_concurrency": 4}]
+    found = report(done, run="r", engine="ninfer", simulated=False)
+    assert [e["change"] for e in found["experiments"]] == ["lanes"]
+    done[1] = replace(done[1], step=replace(done[0].step, arm="load1x1-"))
+    same = report(done, run="r", engine="ninfer", simulated=False)
+    assert [e["change"] for e in same["experiments"]] == ["output"]
+
+
 def test_long_prompts_are_shortened_too_and_state_slots_stay() -> None:
     capacity = Capacity(kv_pool_tokens=1_400_000, max_context=131_072, lanes=48, state_slots=48)
     ask = replace(ASK, engine="sglang", settings={}, loads=(Load("mine", Burst(54, 400, 4_000)),))
