@@ -46,6 +46,9 @@ _TABLE: Final[tuple[tuple[str, Ground], ...]] = (
     ("illegal instruction was encountered", Ground("crash", "kernel", _FAULT)),
     ("misaligned address", Ground("crash", "kernel", _FAULT)),
     ("collective operation timeout", Ground("crash", "ranks", _RANKS)),
+    ("AlignedAllocator", Ground("error", "workspace_too_small", "FlashInfer's workspace is too small, the GPU isn't "
+     "full: raise its size (the engine's environment variable), or capture and run smaller batches")),
+    ("onnection closed by peer", Ground("error", "ranks", _RANKS)),
     ("NCCL error", Ground("crash", "ranks", _RANKS)),
     ("ddress already in use", Ground("error", "port_in_use", "another process listens on this port: choose another")),
     ("No space left on device", Ground("error", "disk_full", "a disk or shared memory is full: free it, or give more")),

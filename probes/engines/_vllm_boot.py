@@ -51,6 +51,10 @@ _NOTES: tuple[tuple[str, str], ...] = (
         "with this speculation asynchronous scheduling is off: depth 0 against depth 1 compares two schedulers too",
     ),
     ("incomplete stats", "the periodic lines are off (more than one API server): silence is no idleness"),
+    (
+        "No available shared memory broadcast block",
+        "a process waits for another for a minute or longer: one hangs, or still compiles",
+    ),
     ("padding layers", "the pool wastes memory on padding layers"),
     ("Dynamic speculative decoding", "the depth by batch size did not take as asked"),
     (

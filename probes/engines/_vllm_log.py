@@ -12,8 +12,8 @@ prefill/decode (iteration lines): `iteration scheduled_tokens step_ms dummy kv_u
 preempt (V0 only): `preempted`; oom: `tried_bytes free_bytes total_bytes wanted_bytes gpu`; error: `fitting_model_len`;
 reject: `status`; reject, preempt, oom, crash, error, exit: `reason`, and `hint` where a cure is known;
 oom, crash, error: `cause`, one of `fraction_too_low fraction_too_high memory_busy bad_flag port_in_use model_not_found
-no_gpu disk_full host_memory missing_package unsupported_model too_long kernel ranks hang native killed exception
-consequence died`.
+no_gpu disk_full host_memory missing_package unsupported_model too_long workspace_too_small kernel ranks hang native
+killed exception consequence died`.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ _V0_PREEMPT = re.compile(r"is preempted by PreemptionMode\.(\w+)", re.ASCII)
 _V0_TOTAL = re.compile(r"total_num_cumulative_preemption=(\d+)", re.ASCII)
 _ENGINE = re.compile(r"(?:Engine \d{1,5}|\d{1,5} Engines Aggregated): $", re.ASCII).search
 _STOPS = ("shutdown triggered", "Shutdown initiated", "trigger received", "Gracefully stopping http server")
+_ALWAYS = ("KV cache size: ", "Maximum concurrency", "broadcast block")
+"""What counts after the server got ready too: other engines of it, and a stall."""
 _REJECTED = {
     "503": "too many requests queued (--max-num-queued-reqs or -tokens), or the engine is dead",
     "429": "too many requests",
@@ -69,6 +71,7 @@ def _speaks(text: str) -> bool:
         or "core dumped" in text
         or "Segfault" in text
         or "Watchdog" in text
+        or "broadcast block" in text
     )
 
 
@@ -298,7 +301,7 @@ class Reader:
             if self._ready or self._stopping or self._failures.any or (echoed and self._seen_start):
                 out.extend(self._new_start())
             self._seen_start = True
-        elif self._ready and "KV cache size: " not in message and "Maximum concurrency" not in message:
+        elif self._ready and not any(still in message for still in _ALWAYS):
             return ()
         found = self._start.take(line, piece)
         if found is None:

@@ -41,6 +41,8 @@ def troubles(engine: str, lines: Sequence[str]) -> list[Record]:
         ("ValueError: Model architectures ['XForCausalLM'] are not supported for now.", "error", "unsupported_model"),
         ("ImportError: libx.so.12: cannot open shared object file: No such file or directory", "error", "missing_package"),
         ("OSError: [Errno 28] No space left on device", "error", "disk_full"),
+        ("RuntimeError: Failed to allocate memory for batch_prefill_tmp_v with size 3 in AlignedAllocator", "error", "workspace_too_small"),
+        ("RuntimeError: [/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.1.1]:1234", "error", "ranks"),
         ("[rank3]:[E1 x.cpp:6] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=12)", "crash", "ranks"),
         ("!!!!!!! Segfault encountered !!!!!!!", "crash", "native"),
         ("Fatal Python error: Segmentation fault", "crash", "native"),

@@ -86,3 +86,13 @@ def test_v0_tells_its_pool_in_bytes_and_blocks(tmp_path: Path) -> None:
     ]
     found = read_lines(tmp_path, lines).capacity
     assert (found.kv_bytes, found.pages, found.page_tokens, found.kv_pool_tokens) == (15 * 2**29, 3820, 16, 61_120)
+
+
+def test_a_stall_between_processes_is_told_once(tmp_path: Path) -> None:
+    head = "(EngineCore pid=9) INFO 04-01 10:0{}:01 [shm_broadcast.py:466] "
+    line = "No available shared memory broadcast block found in 60 seconds. This happens when processes hang."
+    boot = "(EngineCore pid=9) INFO 04-01 10:00:01 [kv_cache_utils.py:1] GPU KV cache size: 100,000 tokens"
+    ready = "(APIServer pid=1) INFO:     Application startup complete."
+    found = read_lines(tmp_path, [boot, ready, *(f"{head.format(i)}{line}" for i in range(1, 4))])
+    (warning,) = found.warnings
+    assert (warning.line, warning.text[:21]) == (3, "a process waits for a")
