@@ -66,7 +66,9 @@ def _event(name: str, event: Object, problems: list[str]) -> tuple[Kind | None, 
     if name == "request_start":
         asked = part(event, "request")
         more = {"phase": "started", "max_tokens": whole(asked.get("requested_output_tokens"))}
-        return "request", known(head | more | {"protocol": asked.get("protocol"), "stream": asked.get("stream")})
+        return "request", known(
+            head | more | {"protocol": word(asked.get("protocol")), "stream": flag(asked.get("stream"))}
+        )
     if name == "request_done":
         return "request", known(head | {"phase": "done"}) | done(event, problems)
     if name in {"request_rejected", "request_error"}:
@@ -116,7 +118,7 @@ def speculation(spec: Object, problems: list[str]) -> dict[str, Any]:
     if not drafted or accepted is None:
         return {}
     found: dict[str, Any] = drafts(drafted, accepted) | {
-        "spec_backend": spec.get("backend"),
+        "spec_backend": word(spec.get("backend")),
         "fallback_steps": whole(spec.get("fallback_steps")),
         "depth": whole(spec.get("draft_window")),
     }
@@ -189,15 +191,17 @@ _ENGINE = {
 def _start(line: int, event: Object) -> tuple[dict[str, Any], Capacity]:
     """The flags in force, as the engine itself resolved them, and the pool."""
     engine = part(event, "engine")
-    fields = {name: engine[key] for key, name in _ENGINE.items() if isinstance(engine.get(key), (str, int, bool))}
-    fields["model"] = part(event, "server").get("public_model_id")
+    fields: dict[str, Any] = {}
+    for key, name in _ENGINE.items():
+        value = engine.get(key)
+        fields[name] = value if isinstance(value, (str, bool)) else whole(value)
+    fields["model"] = word(part(event, "server").get("public_model_id"))
     pages, worst = whole(engine.get("kv_capacity_page_groups")), whole(engine.get("kv_capacity_max_page_groups"))
     tokens = whole(engine.get("kv_capacity")) if pages is None else pages * pool.PAGE_TOKENS
     lanes = whole(engine.get("max_concurrency"))
     if tokens is None:
         return known(fields), Capacity(lanes=lanes, lines={"lanes": line} if lanes else {})
-    mode = fields.get("kv_mode")
-    found = pool.Pool(tokens, fields.get("kv_dtype"), mode if isinstance(mode, str) else None, pages, worst)
+    found = pool.Pool(tokens, word(fields["kv_dtype"]), word(fields["kv_mode"]), pages, worst)
     capacity = pool.capacity(found, lanes, None, reserving=None)
     exact = whole(engine.get("max_context"))
     capacity = replace(
@@ -218,19 +222,28 @@ def part(event: Object, key: str) -> Object:
 
 def whole(value: Any) -> int | None:
     """A count, or None."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not 0 <= value < 1 << 63
-        or value != int(value)
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < MOST or value != int(value):
         return None
     return int(value)
 
 
+def word(value: Any) -> str | None:
+    """A text, or None."""
+    return value if isinstance(value, str) and value else None
+
+
+def flag(value: Any) -> bool | None:
+    """A switch, or None."""
+    return value if isinstance(value, bool) else None
+
+
+MOST = 1e15
+"""No figure of such a log is larger; what is was damaged."""
+
+
 def real(value: Any) -> float | None:
-    """A finite figure that isn't negative, or None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+    """A figure within reason that isn't negative, or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < MOST:
         return None
     return float(value)
 

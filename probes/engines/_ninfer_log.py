@@ -115,6 +115,8 @@ class Reader:
         text = line.text
         if text.startswith("throughput |"):
             fields, self._unsure = clause_log.report(text)
+            if "paused" in fields:
+                self._capacity = pool.pausing(self._capacity, number)
             return "throughput", fields
         if text.startswith(("req#", "HTTP request failed")):
             read = clause_log.request(text)
@@ -192,6 +194,8 @@ class Reader:
         for problem in read.problems:
             self._warn(number, problem)
         if read.record is not None:
+            if read.record.kind == "preempt" or "paused" in read.record.fields:
+                self._capacity = pool.pausing(self._capacity, number)
             found.append(read.record)
 
     def _warn(self, number: int, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from probes.engines._ninfer_text import BYTES, COUNT, Clipped, clauses, count, size
 from probes.events import Capacity
@@ -105,6 +105,22 @@ def capacity(pool: Pool | None, lanes: int | None, cached: int | None, *, reserv
     )
 
 
+_ADMISSION = {
+    True: "A request starts only when pages for its prompt and all the output it may ask for are free, and keeps them "
+    "to its end: a larger max_tokens makes others wait.",
+    False: "Nothing is promised at admission: when the pages run out, a running request is paused and goes on later.",
+    None: "This build may not hold a request's whole output in advance, so waiting has to be judged by behaviour.",
+}
+
+
+def pausing(capacity: Capacity, line: int) -> Capacity:
+    """The same once line `line` showed that this build pauses requests instead of promising pages to them."""
+    if capacity.reserving is False:
+        return capacity
+    said = tuple(_ADMISSION[False] if text in _ADMISSION.values() else text for text in capacity.explain)
+    return replace(capacity, reserving=False, explain=said, lines={**capacity.lines, "reserving": line})
+
+
 def explain(pool: Pool, lanes: int | None, cached: int | None, *, reserving: bool | None) -> list[str]:
     """The capacity in plain words, one sentence each."""
     said = {"explicit": "size set by --kv-capacity", "auto": "size chosen by the engine"}.get(pool.mode or "", "")
@@ -120,19 +136,7 @@ def explain(pool: Pool, lanes: int | None, cached: int | None, *, reserving: boo
         told.append(f"At most {lanes} request{'s run' if lanes > 1 else ' runs'} at once (lanes){extra}.")
     else:
         told.append("The log does not say how many requests may run at once (--max-concurrency).")
-    if reserving:
-        told.append(
-            "A request starts only when pages for its prompt and all the output it may ask for are free, and keeps "
-            "them to its end: a larger max_tokens makes others wait."
-        )
-    elif reserving is False:
-        told.append(
-            "Nothing is promised at admission: when the pages run out, a running request is paused and goes on later."
-        )
-    else:
-        told.append(
-            "This build may not hold a request's whole output in advance, so waiting has to be judged by behaviour."
-        )
+    told.append(_ADMISSION[reserving])
     if pool.runtime_bytes:
         gib = pool.runtime_bytes / 2**30
         told.append(f"The {gib:.2f} GiB of runtime are states, KV, workspace and graphs together, not KV alone.")

@@ -99,6 +99,46 @@ def test_events_of_a_queue() -> None:
     assert reader.warnings == ()
 
 
+START = {
+    "artifact_type": EVENT["artifact_type"], "schema_version": 25, "event": "server_start",
+    "engine": {"max_context": 640, "kv_capacity_page_groups": 10, "kv_capacity_max_page_groups": 20,
+               "max_concurrency": 2, "kv_cache": "fp8", "kv_capacity_mode": "explicit"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"event": "throughput", "interval_seconds": 5.0, "scheduler": {"running": 2, "waiting": 0, "paused": 0}},
+        {"event": "request_scheduling", "request": {"request_id": 3}, "transition": "paused"},
+    ],
+)
+def test_a_build_that_pauses_requests_promises_them_nothing(event: dict[str, Any]) -> None:
+    reader, _ = read([json.dumps(START), json.dumps({"artifact_type": EVENT["artifact_type"], **event})])
+    assert reader.capacity.reserving is False
+    assert (reader.capacity.kv_pool_tokens, reader.capacity.lines["reserving"]) == (640, 2)
+    assert "paused" in reader.capacity.explain[-1]
+
+
+def test_without_word_of_pauses_what_admission_promises_is_not_known() -> None:
+    event = {"event": "throughput", "interval_seconds": 5.0, "scheduler": {"running": 2, "waiting": 0}}
+    reader, _ = read([json.dumps(START), json.dumps({"artifact_type": EVENT["artifact_type"], **event})])
+    assert reader.capacity.reserving is None
+
+
+def test_values_of_the_wrong_kind_are_left_out() -> None:
+    odd = {**EVENT, "timings_seconds": {"ttft": 1e308, "total": 1e307, "decode": float("nan")},
+           "speculative": {**EVENT["speculative"], "backend": float("nan")}}  # type: ignore[dict-item]  # fmt: skip
+    _, (record,) = read([json.dumps(odd)])
+    assert not {"ttft_ms", "total_ms", "tpot_ms", "gen_tps", "spec_backend"} & record.fields.keys()
+    wild = {**START, "engine": {**START["engine"], "kv_cache": 8, "prefill_chunk": -1, "max_concurrency": 1e300},  # type: ignore[dict-item]
+            "server": {"public_model_id": ["m"]}}  # fmt: skip
+    reader, (record,) = read([json.dumps(wild)])
+    assert not {"model", "prefill_chunk", "max_concurrency"} & record.fields.keys()
+    assert (reader.capacity.kv_pool_tokens, reader.capacity.lanes, reader.capacity.batch_tokens) == (640, None, None)
+    assert "type" not in reader.capacity.explain[0]
+
+
 JUNK: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=3),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
