@@ -17,6 +17,7 @@ from probes.describe import Description
 from probes.events import Event, FlagsInForce, Judged, Notice, PlanProgress, RequestDone, RunStarted, ServerChanged
 from probes.load.chunks import drafting
 from probes.load.plan import plan_burst, plan_job, plan_requests
+from probes.lookout import all_refused, look_out, unwell
 from probes.measure.steps import NO_START, Measure, Measured, Plan
 from probes.recipe import Recipe, Refused
 from probes.stats.match import enrich
@@ -197,7 +198,7 @@ class Lab:
     async def _point(self, step: Measure) -> Measured:
         """One point; tried once more when the server or the load process died under it."""
         outcome = await self._measure(step)
-        if outcome.failed and not self._cancelled:
+        if outcome.failed and not self._cancelled and not outcome.hopeless:
             self.bench.notice("warning", f"{step.why}: {outcome.failed}; trying once more")
             outcome = await self._measure(step)
         if outcome.failed and not self._cancelled:
@@ -219,6 +220,8 @@ class Lab:
             todo, have = self._split(recipe, step)
         if bench.server.now is None or self._cancelled:
             return Measured(step, tuple(have), failed="stopped")
+        if trap := look_out(bench, todo, self.requests.values()):
+            return Measured(step, tuple(have), failed=trap, hopeless=True)
         if step.burst and not step.fresh:
             bench.held_back(forget=True)
         streams = step.burst.streams if step.burst else step.concurrency
@@ -229,18 +232,17 @@ class Lab:
         if step.burst:
             ceiling, queue = bench.held_back()
             have = [r for r in self.requests.values() if r.restart == bench.restart and r.id.startswith(step.arm)]
+            refused = all_refused(have)
+            failed = refused if bench.server.state == "ready" else "the server ended"
             return Measured(
-                step, tuple(have), bench.server.boot_s, None if bench.server.state == "ready" else "the server ended",
-                ceiling=ceiling, capacity=bench.capacity, queue=queue,
+                step, tuple(have), bench.server.boot_s, failed, ceiling=ceiling, capacity=bench.capacity, queue=queue,
+                hopeless=failed is not None and failed == refused,
             )  # fmt: skip
         await self._join_log()
         left, have = self._split(recipe, step)
         self._check_drafts(have)
         if left and not trouble:
-            bad = [r for r in self.requests.values() if r.restart == bench.restart and r.outcome != "ok"]
-            names = ", ".join(sorted({r.outcome for r in bad})) or "no record"
-            why = next((f": {r.error}" for r in bad if r.error), "")
-            trouble = f"{len(left)} requests did not end well ({names}){why}"
+            trouble = unwell(len(left), (r for r in self.requests.values() if r.restart == bench.restart))
         if left and await bench.server.ended(END_TOLD_S):
             trouble = f"the server ended; {trouble}"
         return Measured(step, tuple(have), bench.server.boot_s, trouble if left else None)

@@ -42,3 +42,10 @@ def all_refused(requests: Iterable[RequestDone]) -> str | None:
         return None
     ((error, _),) = errors.most_common(1)
     return f"the server refused every request: {error}"
+
+
+def unwell(left: int, requests: Iterable[RequestDone]) -> str:
+    """Of how many requests nothing came, with their outcomes and the first error."""
+    bad = [r for r in requests if r.outcome != "ok"]
+    names = ", ".join(sorted({r.outcome for r in bad})) or "no record"
+    return f"{left} requests did not end well ({names})" + next((f": {r.error}" for r in bad if r.error), "")

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from probes import engines
+from probes import engines, store
 from probes.bench import Attached, Bench
 from probes.events import Capacity, RequestDone
+from probes.lab import Lab
 from probes.lookout import all_refused, look_out
+from probes.measure.steps import Measured
+from probes.measure.sweep import sweep
+from probes.recipe import SIMULATOR, Dial, Limits, Recipe, Workload
 
 
 def bench(engine: str, context: int | None = 1024, argv: tuple[str, ...] = (), **more: Any) -> tuple[Bench, list[str]]:
@@ -65,3 +71,26 @@ def test_a_load_that_was_refused_as_a_whole_is_no_load() -> None:
     assert all_refused([done("rejected", error), done("ok")]) is None
     assert all_refused([done("aborted", "cut")]) is None
     assert all_refused([]) is None
+
+
+def test_a_point_that_would_be_refused_is_given_up_at_once(tmp_path: Path) -> None:
+    """One start, no request, no second try: the server would say the same again."""
+    recipe = Recipe(
+        "long", "vllm", SIMULATOR, "m", Dial("ngram", (0,)), simulation={"table": "vllm-8b", "speed": 50},
+        settings={"ctx": 256}, workload=Workload(prompts_per_category=1, max_tokens=400, categories=("code",)),
+        limits=Limits(boot_s=60), simulated=True,
+    )  # fmt: skip
+
+    async def whole() -> tuple[list[Measured], Lab]:
+        lab = Lab(recipe, store.create(tmp_path), lambda _: None, (0,))
+        await lab.open()
+        try:
+            return await lab.carry_out("sweep", sweep((0,), 1, 1), 1), lab
+        finally:
+            await lab.close()
+
+    (outcome,), lab = asyncio.run(whole())
+    assert "asks for 400, the context is 256" in str(outcome.failed)
+    assert outcome.hopeless
+    assert lab.requests == {}
+    assert lab.bench.restart == 1

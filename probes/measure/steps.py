@@ -55,6 +55,8 @@ class Measured:
     requests: tuple[RequestDone, ...] = ()
     boot_s: float | None = None
     failed: str | None = None
+    hopeless: bool = field(default=False, kw_only=True)
+    """Whether it would fail the same if it was tried again."""
     judged: Mapping[str, Any] | None = None
     """The judgment of everything measured so far, where the plan was said to want it."""
     ceiling: Ceiling | None = None
