@@ -81,3 +81,20 @@ def test_what_a_prefill_report_lets_in_runs_from_then_on() -> None:
     fields = {"running": 1, "waiting": 9, "new_seqs": 6}
     diagnosis.see(LogRecords(1, (Record(1, "prefill", fields), Record(2, "decode", {"running": 7, "waiting": 9}))))
     assert diagnosis.queue == [(7, 9), (7, 9)]
+
+
+def test_prompts_that_were_computed_at_first_do_not_hold_back_what_waits_ever_after() -> None:
+    """Two of twelve reports have a prompt rate, and the number that runs stands still since: the pool, in truth."""
+    diagnosis = Diagnosis(engines.engine("ninfer"))
+    diagnosis.begin(1)
+    diagnosis.see(CapacityRead(1, Capacity(lanes=4, pages=2528, page_tokens=64)))
+    records = []
+    for n in range(12):
+        fields: dict[str, float] = {"running": 2 if n else 1, "decode_ready": 2 if n else 0, "waiting": 3 if n else 4}
+        fields |= {"gen_tps": 440.0} if n else {}
+        fields |= {"prompt_tps": 17400.0 - 6700 * n} if n < 2 else {}
+        records.append(Record(n, "throughput", fields, f"2026-11-30T20:00:{2 * n:02d}"))
+    diagnosis.see(LogRecords(1, tuple(records)))
+    found = diagnosis.so_far()
+    assert found.verdict == "unknown"
+    assert "kv_pool" in found.rivals

@@ -78,10 +78,13 @@ def _prefill(scene: Scene) -> Finding | None:
     # Reports of an interval's means: much prompt, while ever more run and the pool has room. Tokens count when a prompt
     # is done, so means of few long prompts jump; an unchanging number needs a steadier sign.
     prompts = w.prompt_tps
-    busy = prompts.n >= 2 and prompts.mean >= HALF * prompts.high
+    # A report without a rate is one without a prompt, and a number that has stood still stands at some limit.
+    busy = prompts.n >= max(2, MOSTLY * w.n) and prompts.mean >= HALF * prompts.high
     if not busy or w.prefills or not w.gen_tps.n or prompts.mean <= 2 * w.gen_tps.mean:
         return None
-    climbing = w.running.falls == 0 and w.running.last >= 1.2 * w.running.first and w.waiting.last < w.waiting.first
+    still = w.level > max(1, 0.3 * w.n)
+    rose = w.running.falls == 0 and w.running.last >= 1.2 * w.running.first
+    climbing = rose and not still and w.waiting.last < w.waiting.first
     steady = prompts.low >= HALF * prompts.high
     if climbing or (steady and roomy and not scene.traits.delays and scene.reserving is False):
         text = f"Prompts run at {'a steady ' if steady else ''}{prompts.mean:,.0f} tokens/s; {moved}."
