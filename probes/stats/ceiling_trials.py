@@ -71,6 +71,8 @@ def effect(change: Change, before: Seen, after: Seen) -> Effect:
     """Which limits the change speaks for, which against, and that in one sentence."""
     if None in {before.running, after.running, before.waiting, after.waiting} or not before.waited_share:
         return frozenset(), frozenset(), "no report tells how many ran and waited"
+    if before.waited_share < 0.5:
+        return frozenset(), frozenset(), "too few reports of the load before had a queue to compare with"
     b_run, a_run = before.running or 0.0, after.running or 0.0
     b_wait, a_wait = before.waiting or 0.0, after.waiting or 0.0
     gone = (after.waited_share or 0.0) <= SOME * before.waited_share

@@ -158,6 +158,9 @@ def test_rivals_are_separated_and_a_wrong_verdict_is_contradicted() -> None:
 def test_one_more_that_runs_is_one_less_that_waits_or_it_is_noise() -> None:
     changes: list[Any] = ["output", "prompt", "lanes"]
     for change in changes:
+        assert any(effect(change, went(3, 1, 0.5), went(4, 0, 0.0))[:2])
+        assert not any(effect(change, went(3, 1, 0.4), went(4, 0, 0.0))[:2])
+    for change in changes:
         assert not any(effect(change, went(7, 1, 1.0), went(8, 1, 1.0))[:2])
     assert not any(effect("prompt", went(15, 43, 1.0), went(1, 40, 1.0))[:2])
     assert not any(effect("output", replace(went(2, 5, 1.0), prompt_tokens=900), went(2, 5, 1.0))[:2])
