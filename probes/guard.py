@@ -98,6 +98,13 @@ def open_log(log: str, header: str) -> int:
     return out
 
 
+def deserted() -> bool:
+    """Whether the console has gone: killed while this interpreter was starting, it needs no server any more."""
+    ends = select.poll()
+    ends.register(0, 0)  # no event asked for: a hang-up is always told
+    return bool(ends.poll(0))
+
+
 def start(log: str, header: str, argv: list[str]) -> subprocess.Popen[bytes] | None:
     """The server, in a session of its own, its output appended to the log after one header line."""
     try:
@@ -179,6 +186,8 @@ def main(args: list[str]) -> int:
     signal.set_wakeup_fd(writer)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    if deserted():
+        return 1
     server = start(options["--log"], options["--header"], argv)
     if server is None:
         return 1

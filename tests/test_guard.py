@@ -128,6 +128,16 @@ def test_a_server_that_ignores_term_is_killed_when_the_console_goes(tmp_path: Pa
     assert gone(child)
 
 
+def test_a_console_that_went_while_the_guard_was_starting_gets_no_server(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    reader, writer = os.pipe()
+    os.close(writer)
+    words = [sys.executable, "-I", "-S", str(GUARD), "--log", str(log), "--header", "# head", "--", "true"]
+    assert subprocess.run(words, stdin=reader, capture_output=True, timeout=20, check=False).stdout == b""
+    os.close(reader)
+    assert not log.exists()
+
+
 def test_a_killed_guard_takes_the_server_with_it(tmp_path: Path, guarded: list[Guarded]) -> None:
     one = start(guarded, tmp_path, "echo up; exec sleep 600")
     pid = one.told()["pid"]

@@ -202,6 +202,21 @@ def test_nonsense_on_stdin_is_answered_and_survived(url: str) -> None:
         assert load.until_idle()[1]["outcome"] == "ok"
 
 
+def test_the_end_of_stdin_ends_it_while_it_is_still_being_imported(tmp_path: Path) -> None:
+    (tmp_path / "uvloop.py").write_text("import threading\nprint('importing', flush=True)\nthreading.Event().wait()\n")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    with subprocess.Popen([*LOAD, "--jobs", "-"], stdin=PIPE, stdout=PIPE, env=environment, cwd=tmp_path) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdin is not None
+            assert process.stdout.readline() == b"importing\n"
+            process.stdin.write(b"{}\n")  # a job that nobody waits for any more is no reason to stay
+            process.stdin.close()
+            assert process.wait(10) == 0
+        finally:
+            process.kill()
+
+
 def test_the_end_of_stdin_ends_it_with_its_records(url: str, tmp_path: Path) -> None:
     log = tmp_path / "load.jsonl"
     with Jobs("--log", str(log)) as load:
