@@ -11,18 +11,28 @@ from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, lanes_of, l
 from probes.stats.ledger import Pool, contradicted, smallest_fits, weigh
 from probes.stats.windows import HIGH
 
+FLOOR = 0.14
+"""SGLang's least share of the output still to come, as a part of the share that it begins with."""
+
 
 def arithmetic(scene: Scene) -> Finding | None:
     """Promises against the pool, where a ledger accounts for everyone in flight."""
     w, c = scene.window, scene.capacity
     pool = Pool.of(c)
+    estimated = _estimated(scene)
+    if estimated is not None and w.capped > 0 and w.at_cap >= MOSTLY * w.n:
+        return Finding(
+            "unknown", "low", f"{estimated}; and all {c.lanes} lanes are taken: both limits bind.",
+            rivals=("kv_pool", "lanes"), missing=("which limit is met first when one more lane is allowed",),
+        )  # fmt: skip
     if not scene.views or pool is None or scene.reserving is False or contradicted(pool, scene.views):
         return None
     verdicts = [(weigh(pool, view), view) for view in scene.views]
-    full = [v for v in verdicts if v[0][0] == "too_much"]
+    # Where only a part of what is to come is set aside, whole outputs may well be more than the pool.
+    full = [v for v in verdicts if v[0][0] == "too_much"] if not scene.estimating else []
     capped = w.capped > 0 and w.at_cap >= MOSTLY * w.n
     unit = "pages" if pool.page_tokens > 1 else "tokens"
-    if len(full) >= max(1, round(MOSTLY * len(verdicts))):
+    if full and len(full) >= max(1, round(MOSTLY * len(verdicts))):
         (_, holds, needs), view = full[-1]
         below = w.capped > 0 and w.at_cap <= (1 - MOSTLY) * w.n
         sums = (
@@ -57,6 +67,37 @@ def arithmetic(scene: Scene) -> Finding | None:
             f"{unit}: they would fit.", ("cap",), cites=("lanes", "pages"),
         )  # fmt: skip
     return None
+
+
+def _estimated(scene: Scene) -> str | None:
+    """That even the least which an estimating admission sets aside leaves no room, with the numbers; else None.
+
+    SGLang lets a request in while tokens in use + a share of what those who run may still put out + its prompt and
+    whole output stay below the pool; outputs count up to a most. The share begins at 0.7 times a factor of the
+    server's, falls to 14 % of that within 600 steps, and jumps up when requests are put back: its floor always holds.
+    """
+    most, size = scene.traits.estimate_tokens, scene.capacity.kv_pool_tokens
+    if most is None or not size or not scene.estimating:
+        return None
+    factor = scene.boot.get("schedule_conservativeness")
+    floor = FLOOR * min(0.7 * (factor if isinstance(factor, int | float) else 1.0), 1.0)
+    sums = []
+    for (running, waiting), used in zip(scene.views, scene.used, strict=True):
+        if used is None:
+            continue
+        in_use = round(used * size)
+        made = max(0, in_use - sum(entry.prompt_tokens or 0 for entry in running))
+        rest = max(0, sum(min(entry.max_tokens or 0, most) for entry in running) - made)
+        need = (waiting[0].prompt_tokens or 0) + min(waiting[0].max_tokens or 0, most)
+        sums.append((in_use, round(floor * rest), need, len(running)))
+    held = [s for s in sums if sum(s[:3]) >= HIGH * size]
+    if not held or len(held) < MOSTLY * len(sums):
+        return None
+    in_use, aside, need, running_n = held[-1]
+    return (
+        f"{in_use:,} of {size:,} tokens are in use, at least {aside:,} more are set aside for what {running_n} running "
+        f"may still put out, and the next needs {need:,} at once: {pct((in_use + aside + need) / size)} of the pool"
+    )
 
 
 def at_cap(scene: Scene) -> Finding | None:
@@ -180,7 +221,19 @@ def _below_default(scene: Scene) -> bool:
 
 
 def pool_full(scene: Scene) -> Finding | None:
-    """The pool of keys and values is full while lanes are free, or requests are put back."""
+    """The pool of keys and values is full while lanes are free, or as good as full by what is set aside of it."""
+    found = _full(scene)
+    w = scene.window
+    if found is not None or not w.capped or w.at_cap > (1 - MOSTLY) * w.n or (text := _estimated(scene)) is None:
+        return found
+    return Finding(
+        "kv_pool", "medium", f"{text}, with {lanes_of(scene)} taken.", ("below", "any"),
+        cites=("kv_pool_tokens", "lanes"),
+    )  # fmt: skip
+
+
+def _full(scene: Scene) -> Finding | None:
+    """The pool is full, or requests are put back."""
     w, c = scene.window, scene.capacity
     if not w.kv.n:
         return _put_back(scene)

@@ -37,11 +37,18 @@ class Scene:
     traits: Traits
     boot: Mapping[str, Any] = field(default_factory=dict)
     views: Sequence[View] = ()
+    used: Sequence[float | None] = ()
+    """How full the pool of keys and values was at each view, 0..1."""
 
     @property
     def reserving(self) -> bool | None:
         """Whether admission promises whole outputs here, as the log or else the engine says."""
         return self.traits.reserving if self.capacity.reserving is None else self.capacity.reserving
+
+    @property
+    def estimating(self) -> bool:
+        """Whether admission sets a part of the output still to come aside, and not the whole."""
+        return self.traits.estimate_tokens is not None and self.reserving is None
 
 
 def long_enough(window: Window, traits: Traits) -> bool:

@@ -40,6 +40,10 @@ RESERVING_KV = (
     "Halve max_tokens: the wait should vanish, because the whole output is promised at admission; more lanes "
     "should change nothing."
 )
+ESTIMATING_KV = (
+    "Halve max_tokens: less should wait, because the next request needs room for all of its own at once and a part of "
+    "what the others may still put out is set aside; more lanes should change nothing."
+)
 LANES_OR_KV = (
     "Halve max_tokens (or the prompts): if the wait stays, it is the lanes; then allow one more lane: one more "
     "should run."
@@ -57,7 +61,8 @@ ADVICE: dict[Verdict, dict[str, str]] = {
         "ninfer": ("Lower max_tokens, raise --kv-capacity, or take a smaller --kv-dtype; more lanes would not help."),
         "sglang": (
             "Make the pool larger (--mem-fraction-static, a smaller --kv-cache-dtype after an accuracy check) or "
-            "requests shorter; if requests are put back, raise --schedule-conservativeness."
+            "requests shorter, max_tokens too; if requests are put back, raise --schedule-conservativeness, and if the "
+            "pool stays half empty meanwhile, lower it."
         ),
         "vllm": (
             "Make the pool larger (--gpu-memory-utilization, --kv-cache-dtype fp8 after an accuracy check, a "
@@ -117,12 +122,14 @@ def headline(verdict: Verdict, rivals: Sequence[Verdict]) -> str:
     return HEADLINES[verdict]
 
 
-def experiment(verdict: Verdict, rivals: Sequence[Verdict], engine: str, reserving: bool | None) -> str:  # noqa: ARG001
+def experiment(verdict: Verdict, rivals: Sequence[Verdict], engine: str, reserving: bool | None) -> str:
     """What to change so that the answer becomes certain."""
     both = {verdict, *rivals}
     if {"lanes", "state_pool"} <= both:
         return LANES_OR_STATE
     if verdict == "kv_pool":
+        if engine == "sglang" and not reserving:
+            return ESTIMATING_KV
         return RESERVING_KV if reserving else EXPERIMENTS["kv_pool"]
     if verdict == "unknown" and {"lanes", "kv_pool"} <= both:
         return LANES_OR_KV

@@ -132,21 +132,25 @@ class Judge:
             self._ledger.done(str(name), get("prompt_tokens"))
 
     def _look(self, record: Record) -> None:
-        """Remember who runs and who waits in this report, a few times a stretch."""
+        """Remember who runs, who waits and how full the pool is in this report, a few times a stretch."""
         rank = record.rank.get("DP") if record.rank else None
         window = self._streams.open.get(rank)
         running, waiting = record.fields.get("running"), record.fields.get("waiting")
-        if window is None or window.free or running is None or waiting is None or len(window.views) >= VIEWS:
+        if window is None or window.free or running is None or waiting is None or window.n % window.every:
             return
         view = self._ledger.view(running, waiting)
-        if view is not None:
-            window.views.append(view)
+        if view is None:
+            return
+        if len(window.views) == VIEWS:  # keep every other one, and look half as often: they span the whole stretch
+            window.views, window.every = window.views[1::2], 2 * window.every
+        window.views.append((*view, record.fields.get("kv_usage")))
 
     # ---------------------------------------------------------------------------------------------- closed windows
 
     def _scene(self, window: Window) -> Scene:
         views: list[View] = [(v[0], v[1]) for v in window.views]
-        return Scene(window, self._seen.capacity, self._seen.traits, self._seen.boot, views)
+        used: list[float | None] = [v[2] for v in window.views]
+        return Scene(window, self._seen.capacity, self._seen.traits, self._seen.boot, views, used)
 
     def _close(self, window: Window) -> None:
         """File a stretch that ended under what it says, and add it to the timeline."""

@@ -21,7 +21,6 @@ TIGHT = 0.6
 """Where few run, a pool is full earlier: one more request of their mean size no longer fits. Not below this share."""
 KEEP = 4
 """Records kept of each kind of sign, as evidence to show."""
-
 BEYOND = 1e15
 Kept = tuple[int, str]
 
@@ -107,7 +106,7 @@ class Window:
     log tells. `alone`: filled steps of prompts while nothing decodes. `level`: reports since more ran than ever before.
     `admitted`: requests taken in. `ran_before`: the most that ran at once earlier in this start. `events`: requests put
     back, or calls that found no room, meanwhile. `elsewhere`: requests that wait for another server, in reports that
-    tell of any.
+    tell of any. `views`: who ran, who waited and how full the pool was, in each `every`-th report.
     """
 
     start: int
@@ -148,6 +147,7 @@ class Window:
     deferred: int = 0
     events: int = 0
     elsewhere: Span = field(default_factory=Span)
+    every: int = 1
     views: list[tuple[Any, ...]] = field(default_factory=list)
     kept: dict[str, list[Kept]] = field(default_factory=dict)
 

@@ -10,13 +10,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.events import Capacity, Record, RequestDone, RequestSent
+from probes.events import Capacity, Ceiling, Record, RequestDone, RequestSent
 from probes.stats.ceilings import Judge, judge_all
 from probes.stats.timeline import TIMELINE
 from probes.stats.windows import Traits
 
 NINFER = Traits("ninfer", reserving=True, report_s=5.0, omits_zero=True)
-SGLANG = Traits("sglang", reserving=False, report_s=1.0, estimate_tokens=4096, delays=True)
+SGLANG = Traits("sglang", reserving=None, report_s=1.0, estimate_tokens=4096, delays=True)
 VLLM = Traits("vllm", reserving=False, report_s=10.0)
 LLAMA = Traits("llamacpp", reserving=False, report_s=3.0)
 TRAITS = {t.name: t for t in (NINFER, SGLANG, VLLM, LLAMA)}
@@ -309,6 +309,58 @@ def test_live_ledger_drops_what_is_done() -> None:
         judge.see(report(5 * i, running=2, decode_ready=2, waiting=1))
     found = judge.verdict()
     assert (found.verdict, found.confidence) == ("kv_pool", "high")
+
+
+def estimated(usage: float, output: int, lanes: int = 64, running: int = 14, **boot: Any) -> Ceiling:
+    """Forty requests of 90 + `output` tokens on a pool of 6,000: so many run in 30 reports, and the rest wait."""
+    judge = Judge(SGLANG)
+    judge.capacity(Capacity(kv_pool_tokens=6000, lanes=lanes, lines={"kv_pool_tokens": 2, "lanes": 2}))
+    judge.see(report(1, "boot", **boot))
+    for n in range(40):
+        judge.sent(sent(str(n), 90, output))
+    for i in range(30):
+        judge.see(report(10 + i, "prefill" if i % 3 == 0 else "decode", running=running, waiting=40 - running,
+                         kv_usage=usage))  # fmt: skip
+    return judge.verdict()
+
+
+def test_what_an_estimate_sets_aside_fills_a_pool_that_reads_half_empty() -> None:
+    """In use 2,160 of 6,000; a tenth of the 20,100 that may still come is set aside; the next needs 1,590."""
+    found = estimated(0.36, 1500)
+    assert (found.verdict, found.confidence) == ("kv_pool", "medium")
+    assert "2,160 of 6,000 tokens are in use, at least 1,970 more are set aside for what 14 running" in found.sentence
+    assert "the next needs 1,590 at once: 95% of the pool, with 14 of 64 lanes taken" in found.sentence
+    assert "all of its own at once" in (found.experiment or "")
+    assert "max_tokens" in (found.advice or "")
+
+
+def test_a_promise_of_whole_outputs_says_nothing_where_a_part_is_set_aside() -> None:
+    """Whole outputs would be 11 x 590 of 6,000 tokens; the estimate at its floor stays far below."""
+    assert estimated(0.2, 500, running=10).verdict != "kv_pool"
+    assert estimated(0.2, 500, running=10, schedule_conservativeness=10.0).verdict != "kv_pool"
+    assert estimated(0.3, 1500, schedule_conservativeness=0.3).verdict != "kv_pool"
+
+
+def test_lanes_and_an_estimate_that_bind_together_are_undecided() -> None:
+    found = estimated(0.36, 1500, lanes=14)
+    assert found.verdict == "unknown"
+    assert set(found.rivals) == {"lanes", "kv_pool"}
+
+
+def test_views_span_a_whole_stretch_and_stay_few() -> None:
+    """The first reports of a load tell little: its outputs have hardly begun."""
+    judge = Judge(SGLANG)
+    judge.capacity(Capacity(kv_pool_tokens=6000, lanes=64, max_context=2048))
+    for n in range(40):
+        judge.sent(sent(str(n), 90, 1500))
+    for i in range(12):
+        judge.see(report(10 + i, "decode", running=3, waiting=37, kv_usage=0.06))
+    assert judge.verdict().verdict != "kv_pool"
+    for i in range(500):
+        judge.see(report(30 + i, "decode", running=14, waiting=26, kv_usage=0.36))
+    assert judge.verdict().verdict == "kv_pool"
+    (window,) = judge._streams.open.values()
+    assert 6 <= len(window.views) <= 12
 
 
 @given(
