@@ -16,6 +16,8 @@ __all__ = ["GUARDS", "SPOILS", "THROTTLE_SHARE", "low_concurrency", "per_cell", 
 TOO_GOOD = 0.95
 CACHE_SHARE = 0.10
 ROUTES = 0.05
+SHORT_MS = 2.0
+"""Bursts are told apart by a pause of 1 ms: steps shorter than twice that run together in them."""
 STEPS = 0.03
 ACHIEVED = 0.92
 THROTTLE_SHARE = 0.05
@@ -84,7 +86,7 @@ def step_routes_differ(cell: Cell) -> str | None:
     if gap is None or length is None or token is None:
         return None
     product = length * token
-    if abs(product - gap) / gap <= ROUTES:
+    if product < SHORT_MS or abs(product - gap) / gap <= ROUTES:
         return None
     return f"a step takes {product:.2f} ms by accept length x TPOT, {gap:.2f} ms by the gaps between bursts"
 

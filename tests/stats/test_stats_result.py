@@ -248,6 +248,16 @@ def test_each_guard_speaks_when_it_should_and_only_then(flag: str, more: dict[st
     assert any("3" in s or "code" in s for s in result["flag_details"][flag])
 
 
+def test_steps_too_short_for_bursts_are_not_timed_by_them() -> None:
+    """Steps of 1.1 ms and a pause of 1 ms to tell bursts by: neighbours run together, and their gaps mean nothing."""
+    table = {0: dict.fromkeys(TABLE[3], 900.0)}
+    fast = [dataclasses.replace(r, drafted=None, accepted=None, burst_gap_ms=1.7) for r in sweep(table)]
+    assert "STEP_ROUTES_DIFFER" not in judge(fast, depths=[0])["flags"]
+    table = {0: dict.fromkeys(TABLE[3], 250.0)}
+    slow = [dataclasses.replace(r, drafted=None, accepted=None, burst_gap_ms=6.0) for r in sweep(table)]
+    assert "STEP_ROUTES_DIFFER" in judge(slow, depths=[0])["flags"]
+
+
 def test_throttled_and_idle_lanes_are_named() -> None:
     result = judge(sweep(TABLE), throttled={4: 0.2, 5: 0.01}, concurrency=8)
     assert "THROTTLED" in result["flags"]
