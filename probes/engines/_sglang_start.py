@@ -204,11 +204,15 @@ def _sum(found: list[tuple[int, int]]) -> tuple[int, int] | None:
     return (sum(size for size, _ in found), found[0][1]) if found else None
 
 
+def _drafts(facts: RankFacts) -> list[Pool]:
+    """The pools of draft models."""
+    first = facts.groups[0]
+    return [p for group in facts.groups[1:] for p in group] + (first[1:] if facts.full_tokens is None else [])
+
+
 def _other(facts: RankFacts) -> tuple[int, int] | None:
     """Bytes of draft pools and captured graphs."""
-    first = facts.groups[0]
-    drafts = first[1:] if facts.full_tokens is None else []
-    rest = [p for group in facts.groups[1:] for p in group] + drafts
+    rest = _drafts(facts)
     size = sum(p.size for p in rest) + facts.graphs
     line = rest[0].line if rest else facts.avail[1] if facts.avail else 0
     return (size, line) if size and line else None
@@ -228,10 +232,7 @@ def _explain(start: Start, values: dict[str, Any]) -> list[str]:
         size = f" in {_gib(values['kv_bytes'])}" if "kv_bytes" in values else ""
         pages = f" = {values['pages']:,} pages of {values['page_tokens']}" if values.get("page_tokens", 1) > 1 else ""
         ranks = " on each rank (tensor-parallel ranks hold parts of the same tokens)" if len(start.ranks) > 1 else ""
-        out.append(
-            f"The KV pool holds {tokens:,} tokens{pages}{size}{ranks}; a draft model's pool repeats the number and is "
-            "not added."
-        )
+        out.append(f"The KV pool holds {tokens:,} tokens{pages}{size}{ranks}{_explain_draft(start)}.")
         out.append(
             "Admission sets an estimate of the running requests' further output aside, so requests can wait while the "
             "pool is not full yet."
@@ -250,6 +251,19 @@ def _explain(start: Start, values: dict[str, Any]) -> list[str]:
             "loaded kernels come out of that."
         )
     return out
+
+
+def _explain_draft(start: Start) -> str:
+    """What a draft model's own pool takes: as many tokens, in memory of its own."""
+    found = [_drafts(facts) for facts in start.ranks.values()]
+    if not any(found):
+        return ""
+    size = max(sum(pool.size for pool in pools) for pools in found)
+    return (
+        f"; the draft model's pool for as many takes {_gib(size)} beside it"
+        if size
+        else "; the draft model has its own"
+    )
 
 
 def _explain_lanes(start: Start, lanes: int, tokens: int | None) -> str:

@@ -295,6 +295,19 @@ def test_the_engines_wrong_sentence_about_the_pool_is_contradicted() -> None:
     assert any("blames the KV pool" in w.text for w in reader.warnings)
 
 
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_draft_models_pool_is_told_where_there_is_one(drafts: bool) -> None:
+    """Seen of 0.5.11: --mem-fraction-static 0.2 took 55 of 143 GB, since a STANDALONE draft's pool is not counted in it."""
+    at, pool = "[2026-11-30 23:25:25.603] ", "KV Cache is allocated. #tokens: 1281814, K size: {0} GB, V size: {0} GB"
+    lines = [at + pool.format("13.75"), at + "Memory pool end. avail mem=111.30 GB"]
+    lines += [at + pool.format("12.38"), at + "Memory pool end. avail mem=86.11 GB"] if drafts else []
+    reader, _ = read(lines)
+    said = reader.capacity.explain[0]
+    assert said.startswith("The KV pool holds 1,281,814 tokens in 27.50 GiB")
+    assert said.endswith("the draft model's pool for as many takes 24.76 GiB beside it." if drafts else "27.50 GiB.")
+    assert reader.capacity.other_bytes == (round(2 * 12.38 * 2**30) if drafts else None)
+
+
 def test_a_cap_that_contradicts_its_own_sum_is_told() -> None:
     reader, _ = read(
         [
