@@ -109,6 +109,8 @@ class Reader:
         out: list[Record] = []
         for unwrapped in unwrap(text):
             piece = from_json(unwrapped) if unwrapped.startswith("{") else unwrapped
+            if piece.startswith('{"'):
+                continue  # a request or its answer as an object: what they quote is not the server's word
             starts = [m.start() for m in STAMP.finditer(piece)]
             if not starts or "obj=Generate" in piece:  # a request's own text may quote a log
                 out.extend(self._piece(line, piece))

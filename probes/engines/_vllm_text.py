@@ -71,7 +71,7 @@ def pieces(text: str) -> list[Piece]:
     for part in unwrap(text):
         if '"message"' in part and (record := _from_json(part[part.find('{"') :])) is not None:
             found.append(record)
-        else:
+        elif not part.startswith('{"'):  # an object that no collector made is a request's or an answer's
             found.extend(_split(part))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -148,3 +149,15 @@ def test_a_server_that_served_was_ready_wherever_its_log_says_so(tmp_path: Path)
 def test_a_cap_that_follows_from_a_small_pool_says_so() -> None:
     assert "674 tokens // 2" in " ".join(told([args(), limits("", 337, pool=674)])[0].explain)
     assert "// 2" not in " ".join(told([args(), limits("", 256, pool=674)])[0].explain)
+
+
+def test_what_requests_quote_is_not_the_servers_word(tmp_path: Path) -> None:
+    """`--log-requests-format json` prints each request and its answer as an object, text and all."""
+    report = decode(10, running=1, usage=0.1)
+    full = f"[{STAMP}11 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 3, #new_token_ratio: 0.1 -> 0.2"
+    for text in (report, full, f"see {report}"):
+        quoted = json.dumps({"timestamp": "2026-04-01T10:00:01", "event": "request.finished", "out": {"text": text}})
+        found = reading(tmp_path, [report, quoted, quoted[:-9], report])
+        assert (found.story.reports, found.story.troubles) == (2, [])
+    logged = json.dumps({"asctime": f"{STAMP}10", "levelname": "INFO", "message": report.partition("] ")[2]})
+    assert reading(tmp_path, [report, logged]).story.reports == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from probes.reading import Reading, read
@@ -96,3 +97,13 @@ def test_a_stall_between_processes_is_told_once(tmp_path: Path) -> None:
     found = read_lines(tmp_path, [boot, ready, *(f"{head.format(i)}{line}" for i in range(1, 4))])
     (warning,) = found.warnings
     assert (warning.line, warning.text[:21]) == (3, "a process waits for a")
+
+
+def test_what_requests_quote_is_not_the_servers_word(tmp_path: Path) -> None:
+    report = (
+        "INFO 04-01 10:00:00 [loggers.py:1] Engine 000: Avg prompt throughput: 0.0 tokens/s, Avg generation "
+        "throughput: 9.0 tokens/s, Running: 9 reqs, Waiting: 50 reqs, GPU KV cache usage: 99.0%"
+    )
+    quoted = json.dumps({"event": "request", "prompt": f"why? {report}"})
+    assert read_lines(tmp_path, [report, quoted, quoted[:-9], report]).story.reports == 2
+    assert read_lines(tmp_path, [json.dumps({"log": f"{report}\n", "stream": "stderr"})] * 3).story.reports == 3
