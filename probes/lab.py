@@ -225,7 +225,7 @@ class Lab:
         if step.burst and not step.fresh:
             bench.held_back(forget=True)
         streams = step.burst.streams if step.burst else step.concurrency
-        job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams)
+        job = plan_job(recipe, bench.server.now.url, todo, concurrency=streams, known=self.requests.values())
         bench.memory.about(phase="load" if job["concurrency"] > 1 else "probe")
         trouble = await (hold(bench, job, step.burst.seconds / recipe.speed) if step.burst else bench.load.run(job))
         bench.memory.about(phase="idle")

@@ -133,6 +133,7 @@ class Entry(msgspec.Struct):
     block: int | None = None
     warmup: bool | None = None
     step_drafts: int | None = None
+    prompt_tokens: int | None = None
 
 
 class Order(msgspec.Struct):
@@ -189,6 +190,7 @@ def build(order: Order) -> Job:
                 restart=order.restart if one.restart is None else one.restart,
                 block=order.block if one.block is None else one.block,
                 warmup=order.warmup if one.warmup is None else one.warmup,
+                prompt_tokens=one.prompt_tokens,
                 step_drafts=one.step_drafts if order.concurrency == 1 else None,
             )
         )

@@ -6,10 +6,11 @@ A job is a plain JSON object, so that it can be handed to the load process as on
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from probes import engines
+from probes.events import RequestDone
 from probes.load.prompts import WARMUP, Prompt, load, select
 from probes.recipe import Dial, Recipe
 
@@ -117,9 +118,19 @@ def entry(name: str, prompt: Prompt, body: Mapping[str, Any], labels: Mapping[st
 
 
 def plan_job(
-    recipe: Recipe, url: str, requests: list[dict[str, Any]], *, concurrency: int | None = None
+    recipe: Recipe,
+    url: str,
+    requests: list[dict[str, Any]],
+    *,
+    concurrency: int | None = None,
+    known: Iterable[RequestDone] = (),
 ) -> dict[str, Any]:
-    """The job that sends these requests to the server at `url` (scheme, host and port)."""
+    """The job that sends these requests to the server at `url` (scheme, host and port).
+
+    `known`: requests that ended, for the length of prompts that the server has counted before.
+    """
+    lengths = {r.prompt_hash: r.prompt_tokens for r in known if r.prompt_tokens is not None}
+    requests = [{**r, "prompt_tokens": lengths.get(str(r.get("prompt_hash")))} for r in requests]
     return {
         "url": url,
         "engine": recipe.engine,

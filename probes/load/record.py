@@ -40,6 +40,8 @@ class Request:
     restart: int = 0
     block: int = 0
     warmup: bool = False
+    prompt_tokens: int | None = None
+    """Length of the prompt, where the server counted it before."""
     step_drafts: int | None = None
     """Drafts that every step verifies, where a chunk is a step and the request is alone (see `chunks`)."""
     attempt: int = 1
@@ -55,6 +57,7 @@ def sent(request: Request, reply: Reply) -> RequestSent:
         category=request.category,
         max_tokens=request.max_tokens,
         restart=request.restart,
+        prompt_tokens=request.prompt_tokens,
     )
 
 

@@ -74,12 +74,17 @@ class Pool:
             if self.longest_pages is not None:
                 low = min(low, self.longest_pages)
             return Claim(low, self.longest_pages)
-        if self.max_context is not None:
-            output = min(output, self.max_context - prompt + 1)
+        output = self.output(entry) or 0
         pages = self._pages(prompt + max(output, 1) - 1)
         if self.longest_pages is not None:
             pages = min(pages, max(self.longest_pages, self._pages(prompt)))
         return Claim(pages, pages)
+
+    def output(self, entry: Entry) -> int | None:
+        """Effective output: what the request asks for, cut where the context ends. None where it does not say."""
+        if entry.max_tokens is None or self.max_context is None or entry.prompt_tokens is None:
+            return entry.max_tokens
+        return max(0, min(entry.max_tokens, self.max_context - entry.prompt_tokens + 1))
 
     def _pages(self, tokens: int) -> int:
         return max(1, -(-tokens // self.page_tokens))

@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.text import Text
 
-from probes.events import Event, GpuReading, Judged, MemorySample, RequestDone, RequestSent, ServerChanged
+from probes.events import (
+    Capacity,
+    CapacityRead,
+    Event,
+    GpuReading,
+    Judged,
+    MemorySample,
+    RequestDone,
+    RequestSent,
+    ServerChanged,
+)
 from probes.session import Frame, Session
 from tui import panels
 from tui.panels import accept, activity, capacity, latency, memory, regret, requests, server, speed
@@ -116,7 +126,30 @@ def test_a_failed_request_says_why_and_has_no_speed() -> None:
     sent = RequestSent("b", 1.0, "p", "story", 10, 1)
     shown = requests.draw(frame_of(sent, done), 60, 8).plain
     assert "overloaded: status 429" in shown
-    assert "story        on the wire" in shown
+    assert "story        —+10 tok" in shown
+
+
+def test_requests_on_the_wire_are_a_ledger_of_what_they_hold() -> None:
+    """The seed's three requests of 100,000 tokens on a pool of 3,500 pages: two fit, the third is promised too much."""
+    told = CapacityRead(1, Capacity(kv_pool_tokens=224_000, pages=3500, page_tokens=64, lanes=3, reserving=True,
+                                    max_context=224_000), ())  # fmt: skip
+    sent = [RequestSent(n, 1.0, n, "story", 100_000, 1, 1_000 if n != "c" else None) for n in "abc"]
+    lines = requests.draw(frame_of(told, *sent), 60, 12).plain.split("\n")
+    assert lines[1].strip() == "3 on the wire hold ≥4,721 pages of 3,500"
+    assert lines[2].strip() == "… story        1,000+100,000 tok · 1,579 pages"
+    assert lines[4].strip() == "… story        —+100,000 tok · ≥1,563 pages"
+    long = RequestSent("d", 1.0, "d", "code", 400_000, 1, 220_000)
+    assert "220,000+4,001 tok · 3,500 pages" in requests.draw(frame_of(told, long), 60, 12).plain, "cut at the context"
+    few = requests.draw(frame_of(told, *sent), 60, 6).plain
+    assert "and 1 more on the wire" in few
+
+
+def test_a_pool_that_is_not_promised_is_grown_into() -> None:
+    told = CapacityRead(1, Capacity(kv_pool_tokens=4096, lanes=4, reserving=False), ())
+    sent = [RequestSent(n, 1.0, n, "story", 100, 1, 20) for n in "ab"]
+    shown = requests.draw(frame_of(told, *sent), 60, 12).plain
+    assert "2 on the wire grow to 238 tokens of 4,096" in shown
+    assert "20+100 tok · 119 tokens" in shown
 
 
 def test_a_signal_is_named_where_there_is_one() -> None:
