@@ -70,7 +70,7 @@ class LabThread:
         self._done += sum(isinstance(e, RequestDone) for e in found)
         if self.doing and self.doing.startswith("probing"):
             count = len(self._recipe.workload.categories) * self._recipe.workload.prompts_per_category
-            self.doing = f"{self.doing.partition(':')[0]}: {self._done} of {count} requests · x ends it"
+            self.doing = f"{self.doing.partition(':')[0]}: {self._done} of {count} requests"
         return found
 
     def ask(self, intent: Intent) -> None:

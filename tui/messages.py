@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from textual.message import Message
 
-from probes.measure.ab import Arm, Design
+if TYPE_CHECKING:
+    from probes.measure.ab import Arm, Design
 from probes.recipe import Recipe
 
 

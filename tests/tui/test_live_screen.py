@@ -249,3 +249,39 @@ def test_nothing_is_drawn_when_nothing_is_new(on_screen: Show, feed: Any, facts:
 
 def test_files_are_named(on_screen: Show, feed: Any, tmp_path: Path) -> None:
     assert "this run is on disk:" in on_screen(feed, [], WIDE, "e")
+
+
+def test_a_refused_start_is_told_in_the_dial_with_its_cure(on_screen: Show, feed: Any, ready: list[Event]) -> None:
+    path = "/models/日本語 🚀/[bold]a-model-with-a-very-long-name-" + "x" * 60 + "-Q4_K_M.gguf"
+    told = Notice(9.0, "error", f"{path}: no such file; put the right path into mine.yaml")
+    for size, width in ((WIDE, 38), (SMALL, 80), ((60, 20), 60)):
+        shown = on_screen(feed, [ready[0], told], size)
+        top = shown[: shown.index("╰")].split("\n")[2:]
+        dial = "".join(row[1 : width - 1].strip() for row in top).replace(" ", "")
+        assert "✖/models/" in dial, size
+        assert "putthe" in dial, size
+        last = next(row for row in shown.split("\n")[-3:] if "✖" in row)
+        assert last.rstrip().endswith("mine.yaml"), size
+    shown = on_screen(feed, [*ready, told, dataclasses.replace(ready[1], at=10.0)], SMALL)
+    assert "no such file" not in shown[: shown.index("╰")]
+
+
+def test_a_word_that_is_no_longer_true_goes(
+    on_screen: Show, feed: Any, ready: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(pilot: Any, live: Live) -> None:
+        await pilot.press("p")
+        assert live._told is not None
+        feed.events = ready[1:]
+        pilot.app.pump()
+        assert live._told is not None  # it can still be read
+        monkeypatch.setattr("tui.screens.live.SAID_S", 0.0)
+        live.tick()
+
+    assert "no server is ready" not in on_screen(feed, ready[:1], SMALL, then=start)
+
+
+def test_a_row_that_is_too_short_says_so(on_screen: Show, feed: Any, ready: list[Event]) -> None:
+    feed.doing = "sweeping"
+    plan = PlanProgress(9.0, "sweep", 1, 3, "block 1, depth 4, " + "which takes longer than the row is wide " * 3)
+    assert "…" in next(row for row in on_screen(feed, [*ready, plan], SMALL).split("\n") if "1/3" in row)

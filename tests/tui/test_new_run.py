@@ -29,7 +29,11 @@ async def settled(pilot: Any, live: Live) -> None:
 def test_another_knob_after_a_measurement_is_another_run(
     on_screen: Show, feed: Any, facts: list[Event], key: str, then: Apply | Sweep
 ) -> None:
-    marked = on_screen(feed, facts, WIDE, *TYPED)
+    async def until_marked(pilot: Any, live: Live) -> None:
+        while live.dial.chosen is None or not live.dial.chosen.moved():
+            await pilot.pause(0.01)
+
+    marked = on_screen(feed, facts, WIDE, *TYPED, then=until_marked)
     dial = " ".join(row[:38] for row in marked.split("\n")[1:11]).replace("│", " ")
     assert "in a new run: what was measured stays apart" in " ".join(dial.split())
     assert feed.asked == []

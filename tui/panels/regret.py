@@ -28,7 +28,9 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     if other := OTHERS.get(kind(result) or ""):
         return ink.lines([Text(conclusion(result), style="bold"), Text(other, style=ink.HOT)])
     if not names:
-        return Text("nothing measured yet: p probes this depth, s sweeps all of them", style="dim")
+        ready = frame.server is not None and frame.server.state == "ready"
+        first = "p probes this depth" if ready else "enter starts this depth, p probes it"
+        return Text(f"nothing measured yet: {first}, s sweeps all of them", style="dim")
     if lone(result):
         result = {**result, "picks": {}}
     head, table, rules = _verdict(frame, result), _table(result, regret, names, width), _rules(result)
@@ -152,6 +154,6 @@ def _flags(result: Mapping[str, Any]) -> list[Text]:
     return found
 
 
-USES = ("result", "run")
+USES = ("result", "run", "server")
 TITLE = "Regret: loss against each category's own best"
 PANEL = Panel("regret", "regret", "did", 3, 13, lambda _: Drawn("regret", TITLE, USES, draw), always=True)

@@ -159,7 +159,7 @@ class Ab(Screen[object]):
         if self._doing and (self._waiting or self._asked is None):
             return Text(f"◐ {self._doing}", style=ink.WARN)
         notices = [n for n in self._frame.notices if n.level != "info"]
-        return lines.notice(notices[-1] if notices and self._asked else None)
+        return lines.notice(notices[-1] if notices and self._asked else None, self.size.width - 2)
 
     def say(self, text: str) -> None:
         """One line, until the next key."""

@@ -115,7 +115,7 @@ class Diagnosis(Screen[object]):
         if self._doing and (self._waiting or self._shown is None):
             return Text(f"◐ {self._doing}", style=ink.WARN)
         notices = [n for n in self._frame.notices if n.level != "info"]
-        return lines.notice(notices[-1] if notices and self._shown is not None else None)
+        return lines.notice(notices[-1] if notices and self._shown is not None else None, self.size.width - 2)
 
     def say(self, text: str) -> None:
         """One line, until the next key."""

@@ -126,7 +126,8 @@ def undo(screen: Live) -> None:
 def probe(screen: Live) -> None:
     """Send the workload once."""
     if not screen.past and screen.state != "ready":
-        screen.say("no server is ready: enter starts one")
+        attached = screen.frame.run is not None and screen.frame.run.attached
+        screen.say("the server does not answer yet" if attached else "no server is ready: enter starts one")
     else:
         screen.ask(Probe())
 

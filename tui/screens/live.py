@@ -68,6 +68,8 @@ class Live(Screen[None]):
         """The A/B or the diagnosis that a person has put away."""
         self._told: str | None = None
         self._told_at = 0.0
+        self._told_in = ""
+        """The server's state when that was said."""
         self.aside: PlanProgress | None = None
         """How far the A/B or the diagnosis is that runs beside."""
 
@@ -123,8 +125,9 @@ class Live(Screen[None]):
             return
         width = max(1, self.size.width - 2)
         self.query_one("#header", Line).put(lines.header(self.frame, time.time(), width, past=self.past))
-        if self.doing and time.monotonic() - self._told_at > SAID_S:
-            self._told = None  # how far the work is matters more by now
+        stale = self.doing or self.state != self._told_in
+        if stale and time.monotonic() - self._told_at > SAID_S:
+            self._told = None  # how it goes matters more by now
         work = lines.progress(self.aside, width, pausing=self.paused)
         rows = lines.told(self.frame, self.doing, self._told, width, pausing=self.paused, aside=work)
         wide = layout.is_wide(*self.size)
@@ -136,7 +139,7 @@ class Live(Screen[None]):
 
     def say(self, text: str) -> None:
         """One line to the person, about a key just pressed; it stays until the next key, or for a while amid work."""
-        self._told, self._told_at = text, time.monotonic()
+        self._told, self._told_at, self._told_in = text, time.monotonic(), self.state
         self.tick()
 
     def on_key(self, event: events.Key) -> None:

@@ -10,6 +10,7 @@ from textual import events
 from textual.binding import BindingType
 from textual.widget import Widget
 
+from probes.events import Notice, ServerChanged
 from probes.recipe import Knob, Recipe
 from probes.session import Frame
 from tui.widgets import ink
@@ -41,7 +42,8 @@ class Dial(Widget, can_focus=True):
         """Take a new frame."""
         if frame.server is not self._frame.server and self.chosen is not None:
             self.chosen.server(frame.server, frame.last_good)
-        same = all(getattr(frame, n) is getattr(self._frame, n) for n in ("server", "boots", "run", "flags"))
+        uses = ("server", "boots", "run", "flags", "notices")
+        same = all(getattr(frame, n) is getattr(self._frame, n) for n in uses)
         self._frame = frame
         if not same:
             self.refresh()
@@ -57,9 +59,10 @@ class Dial(Widget, can_focus=True):
         if self.chosen is None:
             return self._of_a_run(width)
         rows = [self._depths(self.chosen, width)]
-        notes = self._notes(self.chosen)
+        notes = self._notes(self.chosen, max(8, width * max(1, height - 2) - 6))
         wanted = sum(max(1, -(-note.cell_len // max(1, width - 3))) for note in notes)
-        room = max(0, height - 1 - min(wanted, height - 1 if failed(self._frame) else max(1, height - 2)))
+        trouble = failed(self._frame) or error(self._frame) is not None
+        room = max(0, height - 1 - min(wanted, height - 1 if trouble else max(1, height - 2)))
         knobs = self.chosen.recipe.knobs
         first = max(0, min(self.chosen.row - room, len(knobs) - room))
         rows += [self._knob(self.chosen, i, knobs[i], width) for i in range(first, min(len(knobs), first + room))]
@@ -70,6 +73,11 @@ class Dial(Widget, can_focus=True):
         running = self._frame.server.depth if self._frame.server and self._frame.server.state == "ready" else None
         label = ink.cut(ink.safe(chosen.recipe.dial.label), 12)
         text = Text(f"{label} ", style="reverse" if chosen.row == 0 and self.has_focus else "bold")
+        run, flags = self._frame.run, self._frame.flags
+        if run is not None and run.attached:
+            return text.append(
+                f"{ink.figure(flags.depth if flags else None, 'd')}  as it was started", style="not bold"
+            )
         parts = []
         for value in chosen.recipe.dial.values:
             dot = "•" if value == running else ""
@@ -135,8 +143,8 @@ class Dial(Widget, can_focus=True):
             self.chosen.move(by)
             self.touched()
 
-    def _notes(self, chosen: Chosen) -> list[Text]:
-        """The rule just broken, else what a start would do or how it goes."""
+    def _notes(self, chosen: Chosen, cells: int) -> list[Text]:
+        """The rule just broken, else what a start would do or how it goes. `cells`: how much a reason may take."""
         if self.refused:
             return [Text(ink.safe(self.refused), style=ink.BAD)]
         server = self._frame.server
@@ -145,28 +153,15 @@ class Dial(Widget, can_focus=True):
         boot = self._frame.boots[max(self._frame.boots)] if self._frame.boots else None
         cost = f", {ink.span(boot)} at the last boot" if boot is not None else ""
         if server is not None and server.state == "failed":
-            back = (
-                "enter tries again"
-                if chosen.good is None
-                else f"enter tries again · u goes back to {chosen.good.depth}"
-            )
-            end = (
-                f" ({server.signal or f'exit {server.exit_code}'})"
-                if server.signal or server.exit_code is not None
-                else ""
-            )
-            out = [
-                Text(
-                    f"✖ depth {ink.figure(server.depth, 'd')} failed{end}: {ink.safe(server.reason or 'no reason')}",
-                    style=ink.BAD,
-                )
-            ]
-            if server.hint:
-                out.append(Text(f"→ {ink.safe(server.hint)}"))
-            return [*out, Text(back, style="bold")]
+            return _failure(server, chosen, cells)
         changes = chosen.changes()
         if self._doing and (server is None or server.state in {"stopped", "ready"}):
             return [Text(ink.safe(self._doing), style=ink.WARN)]
+        if (told := error(self._frame)) is not None:
+            return [
+                Text(f"✖ {ink.middle(ink.safe(told.text), cells)}", style=ink.BAD),
+                Text("enter tries again", style="bold"),
+            ]
         if server is None or server.state == "stopped":
             return [Text(f"enter starts depth {chosen.wanted.depth}{cost}", style=ink.HOT)]
         if server.state in {"starting", "loading", "draining"}:
@@ -194,6 +189,26 @@ class Dial(Widget, can_focus=True):
 def failed(frame: Frame) -> bool:
     """Whether the last start failed: then its reason takes the place of the knobs."""
     return frame.server is not None and frame.server.state == "failed"
+
+
+def _failure(server: ServerChanged, chosen: Chosen, cells: int) -> list[Text]:
+    """Why the server failed, the cure, and the two ways on; a long reason gives way in its middle."""
+    good = chosen.good if chosen.good != chosen.asked else None
+    back = "enter tries again" + ("" if good is None else f" · u goes back to {good.depth}")
+    end = server.signal or ("" if server.exit_code is None else f"exit {server.exit_code}")
+    end = f" ({end})" if end and end not in (server.reason or "") else ""
+    cure = [Text(f"→ {ink.safe(server.hint)}")] if server.hint else []
+    room = max(40, cells - sum(t.cell_len for t in cure) - len(back))
+    head = f"✖ depth {ink.figure(server.depth, 'd')} failed{end}: "
+    why = Text(head + ink.middle(ink.safe(server.reason or "no reason"), room - len(head)), style=ink.BAD)
+    return [why, *cure, Text(back, style="bold")]
+
+
+def error(frame: Frame) -> Notice | None:
+    """What went wrong since the server's last change, if that was the last thing told: a start that was refused."""
+    newest = frame.notices[-1] if frame.notices else None
+    wrong = newest is not None and newest.level == "error" and (frame.server is None or newest.at >= frame.server.at)
+    return newest if wrong else None
 
 
 def window(parts: list[Text], at: int, width: int) -> Text:

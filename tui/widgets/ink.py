@@ -75,6 +75,18 @@ def cut(text: str, width: int) -> str:
     return set_cell_size(text, max(0, width - 1)) + "…" if width > 0 else ""
 
 
+def middle(text: str, width: int) -> str:
+    """`text` in at most `width` cells, its middle cut out: of a refusal both the beginning and the cure matter."""
+    if cell_len(text) <= width:
+        return text
+    if width < 3:
+        return cut(text, width)
+    head, tail = set_cell_size(text, width // 3), text
+    while cell_len(tail) > width - cell_len(head) - 1:
+        tail = tail[max(1, len(tail) // 50) :] if cell_len(tail) > 2 * width else tail[1:]
+    return f"{head}…{tail}"
+
+
 def pad(text: str, width: int) -> str:
     """`text` in exactly `width` cells."""
     return set_cell_size(cut(text, width), max(0, width))

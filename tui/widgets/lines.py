@@ -32,7 +32,7 @@ class Line(Widget):
     def render(self) -> Text:
         """The row, cut to its width."""
         shown = self.text.copy()
-        shown.no_wrap, shown.overflow = True, "ellipsis"
+        shown.truncate(self.content_size.width, overflow="ellipsis")
         return shown
 
 
@@ -106,12 +106,12 @@ def progress(plan: PlanProgress | None, width: int, *, pausing: bool = False) ->
     return text.append(f" · {ink.safe(plan.step)}", style="not bold")
 
 
-def notice(told: Notice | None) -> Text:
-    """The newest word to the person."""
+def notice(told: Notice | None, width: int) -> Text:
+    """The newest word to the person, in so many cells."""
     if told is None:
         return Text()
     sign, style = LEVELS[told.level]
-    return Text(f"{sign} {ink.safe(told.text)}", style=style)
+    return Text(f"{sign} {ink.middle(ink.safe(told.text), width - 2)}", style=style)
 
 
 WIDE = 118
@@ -138,7 +138,7 @@ def told(
     if work is None and plan is not None and plan.finished:
         work = Text(f"{ink.safe(plan.plan)} {ink.safe(plan.step)} · {plan.done} of {plan.total} points", style=ink.GOOD)
     newest = frame.notices[-1] if frame.notices else None
-    word = Text(f"› {said}", style="bold") if said else notice(newest)
+    word = Text(f"› {said}", style="bold") if said else notice(newest, width)
     if not said and width < WIDE and holds_now(frame.ceiling):
         word = verdict(frame)  # its panel is behind a tab at this width
     if said:
