@@ -96,6 +96,8 @@ def report(text: str) -> tuple[dict[str, Any], str | None]:
         if match is None:
             raise Clipped
         _reported(label, match, found)
+    if "batch n/a" in parts and not found.keys() & {"prompt_tps", "gen_tps"} and not found.get("prefilling", 1):
+        found["idle"] = True  # no round and no prompt in the whole interval
     last = parts[-1] if parts else ""
     if not parts or last.startswith(("prefill ", "decode ")) or (len(parts) == 1 and "running" not in found):
         raise Clipped

@@ -41,6 +41,14 @@ def _stuck(scene: Scene) -> Finding | None:
             "unknown", "low", "Requests wait while nothing runs: the engine is stuck or paused, or the first in line "
             "can never fit.", missing=("whether the first request in line fits the pool at all",),
         )  # fmt: skip
+    made, read = w.gen_tps, w.prompt_tps
+    # Means of an interval: the first ones may still tell of work before it stopped.
+    stopped = made.n >= MOSTLY * w.n and made.last == 0 and read.last == 0 and made.mean <= 0.34 * made.high
+    if w.n >= 3 and stopped and read.mean <= 0.34 * read.high:
+        return Finding(
+            "unknown", "low", f"{ran(scene)[0].upper()}{ran(scene)[1:]} and no token is computed any more: the engine "
+            "hangs, or works at one long prompt.", missing=("whether the server still answers",),
+        )  # fmt: skip
     if w.deferred and w.deferred >= MOSTLY * w.waiting.n:
         return Finding(
             "unknown", "low", "All that wait are deferred: held back by adapters, a cache transfer or a grammar, not "

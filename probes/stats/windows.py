@@ -239,7 +239,7 @@ def add_sample(window: Window, record: Record, capacity: Capacity, waiting: int)
             window.prefilling += 1
             window.keep("prefill", record)
     for name, span in (("prompt_tps", window.prompt_tps), ("gen_tps", window.gen_tps)):
-        if (rate := get(name)) is not None:
+        if (rate := get(name, 0.0 if get("idle") else None)) is not None:
             span.add(rate)
     if (held_back := get("deferred")) is not None and held_back >= 0.8 * (get("waiting") or 0):
         window.deferred += 1

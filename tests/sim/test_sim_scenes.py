@@ -55,3 +55,19 @@ def test_what_the_scenes_do_comes_from_the_pool_and_not_from_the_wording() -> No
     stage = Stage(first)
     stage.run()
     assert {len(stage.front.core.running), len(stage.front.core.queue)} == {2, 1}
+
+
+@pytest.mark.parametrize("name", ["ninfer: four of 1,200 on three lanes", "vllm: eight on four lanes"])
+def test_a_server_that_hangs_is_at_no_ceiling(name: str) -> None:
+    """All lanes are taken and the rest waits, report after report, and not a token is made."""
+    stage = Stage(NAMED[name])
+    ready = max(at for at, _ in stage.front.boot())
+
+    def hang() -> None:
+        stage.front.core.hung = True
+
+    stage.front.core.when(ready + 1.0, hang)
+    found = stage.run()
+    assert found.verdict == "unknown"
+    assert "no token is computed any more" in found.sentence
+    assert found.missing == ("whether the server still answers",)
