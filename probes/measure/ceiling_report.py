@@ -45,13 +45,16 @@ def report(
 
 def _weight(load: dict[str, Any]) -> tuple[bool, int]:
     sure = ORDER[load["ceiling"]["confidence"]] if load["settled"] == load["ceiling"]["verdict"] else ORDER["medium"]
-    return load["settled"] not in {"unknown", "none"}, sure
+    return load["settled"] not in {"unknown", "none"} and not load["failed"], sure
 
 
 def _after(load: dict[str, Any]) -> dict[str, Any]:
     """The verdict of a load after its experiments: one that they contradict is none, one that they leave is one."""
     ceiling: dict[str, Any] = dict(load["ceiling"])
     settled = load["settled"]
+    if load["failed"]:
+        text = f"The load was not carried out: {load['failed']}. {ceiling['sentence']}".rstrip()
+        return ceiling | {"verdict": "unknown", "confidence": "low", "sentence": text}
     if settled == ceiling["verdict"]:
         return ceiling
     if settled == "unknown":
@@ -90,13 +93,14 @@ def _load(before: Measured, trials: Sequence[Measured], server: Server) -> dict[
     says, why, settled = conclude(ceiling, effects)
     return {
         "load": before.step.why,
+        "failed": before.failed,
         "ceiling": msgspec.to_builtins(ceiling),
         "measured": _shown(was),
         "experiments": told,
         "conclusion": says,
         "because": why,
         "settled": settled,
-        "admits": admits(settled, was, before.capacity, server),
+        "admits": None if before.failed else admits(settled, was, before.capacity, server),
     }
 
 

@@ -108,6 +108,8 @@ def effect(change: Change, before: Seen, after: Seen) -> Effect:
 
 def _settle(rivals: Sequence[Verdict], told: Sequence[Effect]) -> tuple[Says, str, Verdict]:
     """What experiments make of an open question: what one of them speaks for alone, or the one of the rivals left."""
+    if not rivals:
+        return "undecided", "nothing is known that the experiments could tell apart", "unknown"
     against = frozenset[Verdict]().union(*(a for _, a, _ in told))
     alone = {next(iter(speaks)) for speaks, _, _ in told if len(speaks) == 1} - against
     if len(alone) == 1:
@@ -118,8 +120,6 @@ def _settle(rivals: Sequence[Verdict], told: Sequence[Effect]) -> tuple[Says, st
     if len(rivals) > 1 and len(left) == 1 and any(left <= speaks for speaks, _, _ in told):
         only = next(iter(left))
         return "confirmed", f"the experiments leave {only}", only
-    if not rivals:
-        return "undecided", "nothing is known that the experiments could tell apart", "unknown"
     return "undecided", "the experiments leave " + (" and ".join(sorted(left)) or "nothing"), "unknown"
 
 

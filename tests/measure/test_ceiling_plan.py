@@ -101,6 +101,15 @@ def test_a_named_load_is_the_only_one_and_lanes_stay_legal() -> None:
     assert [o.step.arm for o in done] == ["load1-", "load1x1-"]
 
 
+def test_a_server_that_dies_under_the_load_was_at_no_ceiling() -> None:
+    ask = replace(ASK, loads=(Load("mine", Burst(4, 1200)),))
+    done = carried_out(ask, lambda step: replace(answer(step, [(3, 1)] * 3, "lanes"), failed="the server ended"))
+    found = report(done, run="r", engine="ninfer", simulated=False)
+    assert (found["ceiling"]["verdict"], found["admits"]) == ("unknown", None)
+    assert found["ceiling"]["sentence"].startswith("The load was not carried out: the server ended.")
+    assert found["failed_points"] == [{"point": found["loads"][0]["load"], "why": "the server ended"}]
+
+
 def test_an_output_that_cannot_be_halved_is_left_and_no_lanes_are_seen_in_it() -> None:
     ask = replace(ASK, loads=(Load("mine", Burst(4, 20)),))
     done = carried_out(ask, lambda step: answer(step, [(3, 1)] * 5, "lanes"))
