@@ -90,8 +90,7 @@ def effect(change: Change, before: Seen, after: Seen) -> Effect:
             )
         if moving:
             return frozenset(), frozenset(), f"{text}: more lanes, and no clear change"
-        others: set[Verdict] = {"kv_pool", "state_pool", "prefill", "admission_delay"}
-        return frozenset(others), frozenset({"lanes"}), f"{text}: more lanes, no more run"
+        return frozenset({"kv_pool", "state_pool"}), frozenset({"lanes"}), f"{text}: more lanes, no more run"
     what = "less output" if change == "output" else "shorter prompts"
     if gone or moved:
         against: set[Verdict] = {"lanes", "state_pool"}

@@ -81,7 +81,7 @@ def test_where_something_waits_each_experiment_changes_one_thing() -> None:
     assert found["ceiling"]["verdict"] == "kv_pool"
     assert [e["for"] for e in found["experiments"]] == [
         ["kv_pool"],
-        ["admission_delay", "kv_pool", "prefill", "state_pool"],
+        ["kv_pool", "state_pool"],
     ]
     assert found["loads"][0]["conclusion"] == "confirmed"
     assert found["loads"][0]["admits"]["max_tokens"] == 224_000 // 3 // 64 * 64 - (60 * 5 // 4 + 64) + 1
@@ -160,6 +160,7 @@ def test_rivals_are_separated_and_a_wrong_verdict_is_contradicted() -> None:
     assert conclude(delay, [more])[0] == "undecided", "one that was thought of is not one that is left"
     less = effect("output", went(3, 1, 1.0), went(4, 0, 0.0))
     assert conclude(delay, [more, less])[::2] == ("confirmed", "kv_pool"), "less output helps a pool alone"
+    assert conclude(Ceiling("admission_delay"), [more])[0] == "undecided", "no help from lanes is no proof of a delay"
     better = effect("lanes", went(3, 1, 1.0), went(4, 0, 0.0))
     assert conclude(delay, [better, less])[0] == "undecided", "they speak against each other"
 
