@@ -36,6 +36,8 @@ class Diagnosis:
     def begin(self, restart: int, requested: int | None = None) -> None:
         """Another start: nothing that was seen before counts. `requested`: requests meant to be kept in flight."""
         self._restart = restart
+        self._requested = requested
+        self._sampled = False
         self._judge = Present(self._traits, requested=requested, speed=self._speed)
         self._log_tells_queue = False
         self.queue: list[tuple[int, int]] = []
@@ -48,8 +50,12 @@ class Diagnosis:
         if isinstance(event, LogRecords) and event.restart == self._restart:
             clock = _clock()
             for record in event.records:
+                if "running" in record.fields and not self._log_tells_queue:
+                    self._log_tells_queue = True
+                    if self._sampled and self._traits.delays:
+                        # Its gauges stand still between two log lines, and show no prompt being computed.
+                        self.forget(self._requested)
                 self._judge.see(record, clock)
-                self._log_tells_queue = self._log_tells_queue or "running" in record.fields
                 self._count(record.fields, taken_in=record.fields.get("new_seqs") if record.kind == "prefill" else None)
         elif isinstance(event, CapacityRead) and event.restart == self._restart:
             self._judge.capacity(event.capacity)
@@ -73,6 +79,7 @@ class Diagnosis:
         text = "/metrics: " + ", ".join(f"{k} {v:g}" for k, v in told.items())
         sample = {k: v for k, v in fields.items() if k in FIELDS}
         self._count(sample)
+        self._sampled = True
         self._judge.see(Record(0, "throughput", sample, _clock(), text=text), _clock())
         self._dirty = True
 
@@ -100,6 +107,7 @@ class Diagnosis:
 
     def forget(self, requested: int | None) -> None:
         """Judge what follows by itself; what the start announced and what is on the wire stay known."""
+        self._requested = requested
         self._judge.forget(requested)
         self.queue = []
 

@@ -98,3 +98,17 @@ def test_prompts_that_were_computed_at_first_do_not_hold_back_what_waits_ever_af
     found = diagnosis.so_far()
     assert found.verdict == "unknown"
     assert "kv_pool" in found.rivals
+
+
+def test_gauges_that_stand_still_give_way_to_the_log() -> None:
+    """SGLang refreshes them when it logs: the same queue sample after sample is no delay of admission."""
+    for name, kept in (("sglang", 1), ("vllm", 6)):
+        diagnosis = Diagnosis(engines.engine(name))
+        diagnosis.begin(1)
+        diagnosis.see(CapacityRead(1, Capacity(lanes=48)))
+        for _ in range(5):
+            diagnosis.metrics({"running": 1, "waiting": 47, "kv_usage": 0.0})
+        fields = {"running": 1, "waiting": 45, "new_seqs": 2, "new_tokens": 16384, "kv_usage": 0.01}
+        diagnosis.see(LogRecords(1, (Record(1, "prefill", fields, "2026-11-30T20:00:02"),)))
+        assert len(diagnosis.queue) == kept
+        assert diagnosis.queue[-1] == (3, 45)
