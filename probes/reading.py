@@ -270,6 +270,8 @@ class Log:
             )  # fmt: skip
         self._announce()
         warnings = [*self.notes, *self._reader.warnings]
+        if (uneven := self.story.uneven) is not None:
+            warnings.append(Warn(0, uneven))
         if self.cut:
             warnings.append(
                 Warn(self.cut[0], f"{len(self.cut)} lines are longer than a mebibyte; only their beginning was read")

@@ -13,6 +13,7 @@ from probes.events import Capacity, Record
 BUCKETS = 32
 TROUBLES = 48
 STARTS = 64
+RANKS = 512
 TROUBLE = frozenset({"reject", "retract", "preempt", "oom", "crash", "error"})
 NAMES = (
     "version", "model", "model_path", "spec_algorithm", "spec_type", "speculative_algorithm", "num_draft_tokens",
@@ -113,6 +114,8 @@ class Story:
     _known: dict[tuple[str, str], Trouble] = field(default_factory=dict)
     more_troubles: int = 0
     more_starts: int = 0
+    _ranks: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Of each data-parallel rank in the last start: reports, those with a queue, requests that ran, summed."""
 
     def see(self, record: Record) -> None:
         """Take the next record."""
@@ -122,6 +125,8 @@ class Story:
             self.reports += 1
             if self.starts and (values.get("running") or kind == "throughput"):
                 self.starts[-1].served = True
+            if record.rank and "DP" in record.rank:
+                self._spread(record.rank["DP"], values.get("running"), values.get("waiting"))
             rate = values.get("gen_tps")
             if rate is not None and (self.top_gen_tps is None or rate > self.top_gen_tps):
                 self.top_gen_tps = rate
@@ -156,6 +161,24 @@ class Story:
             out.take(bucket)
         return out
 
+    def _spread(self, rank: int, running: int | None, waiting: int | None) -> None:
+        """Count one report of a data-parallel rank."""
+        if running is not None and waiting is not None and (rank in self._ranks or len(self._ranks) < RANKS):
+            reports, queued, ran = self._ranks.get(rank, (0, 0, 0))
+            self._ranks[rank] = reports + 1, queued + (waiting > 0), ran + running
+
+    @property
+    def uneven(self) -> str | None:
+        """That some data-parallel ranks have a queue while others never had one and run clearly less, in words."""
+        known = {rank: counts for rank, counts in self._ranks.items() if counts[0] >= 5}
+        busy = {rank: ran / reports for rank, (reports, queued, ran) in known.items() if 2 * queued >= reports}
+        least = min(busy.values(), default=0.0)
+        idle = [rank for rank, (reports, queued, ran) in known.items() if not queued and ran / reports <= 0.8 * least]
+        if not busy or not idle:
+            return None
+        shown = [", ".join(f"DP{rank}" for rank in sorted(ranks)[:6]) for ranks in (busy, idle)]
+        return f"requests are spread unevenly: {shown[0]} had a queue most of the time, {shown[1]} never, and ran fewer"
+
     def _start(self, record: Record) -> None:
         kind = record.kind
         if kind == "exit":
@@ -172,6 +195,7 @@ class Story:
                 self.more_starts += 1
             self.starts.append(Start(record.line, record.at))
             self._loaded = self._failed = False
+            self._ranks.clear()
         start = self.starts[-1]
         for name in NAMES:
             if (value := record.fields.get(name)) is not None:

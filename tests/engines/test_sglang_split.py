@@ -161,3 +161,19 @@ def test_what_requests_quote_is_not_the_servers_word(tmp_path: Path) -> None:
         assert (found.story.reports, found.story.troubles) == (2, [])
     logged = json.dumps({"asctime": f"{STAMP}10", "levelname": "INFO", "message": report.partition("] ")[2]})
     assert reading(tmp_path, [report, logged]).story.reports == 2
+
+
+def test_ranks_that_idle_beside_ranks_with_a_queue_are_told(tmp_path: Path) -> None:
+    def line(second: int, rank: int, running: int, queue: int) -> str:
+        head = f"[{STAMP}{second:02d} DP{rank} TP{rank}] Decode batch, {BATCH.format(running=running, usage=0.1)}"
+        return f"{head}, cuda graph: True, gen throughput (token/s): 30.00, #queue-req: {queue}"
+
+    def warned(idle: int, queue: int) -> list[str]:
+        lines = [line(i, r, 8 if r == 0 else idle, 4 if r == 0 else queue) for i in range(10, 16) for r in (0, 1)]
+        return [w.text for w in reading(tmp_path, [args(), *lines]).warnings if "unevenly" in w.text]
+
+    assert warned(idle=2, queue=0) == [
+        "requests are spread unevenly: DP0 had a queue most of the time, DP1 never, and ran fewer"
+    ]
+    assert warned(idle=8, queue=0) == []
+    assert warned(idle=2, queue=1) == []
