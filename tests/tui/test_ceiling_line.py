@@ -57,3 +57,13 @@ def test_a_queue_that_is_over_is_told_as_past_and_keeps_its_evidence_near() -> N
 def test_a_stamp_without_a_time_is_told_as_it_is() -> None:
     frame = frame_of(Ceiling("lanes", "high", "Full.", until="boot+[12]s")).frame()
     assert draw(frame, 120, 6).plain.startswith("no queue since boot+[12]s ·")
+
+
+def test_an_idle_server_raises_no_alarm() -> None:
+    idle = Ceiling("unknown", "low", "It can't be told from this.", missing=("a report of how many requests run",))
+    text = draw(frame_of(idle).frame(), 120, 6)
+    assert text.plain.startswith("no ceiling known yet · would decide: a report of how many requests run")
+    rivals = Ceiling("unknown", "low", "Either.", rivals=("lanes", "kv_pool"))
+    assert draw(frame_of(rivals).frame(), 120, 6).plain.startswith("▲ UNKNOWN (low)"), (
+        "a queue that is undecided is one"
+    )

@@ -10,9 +10,12 @@ from rich.text import Text
 from probes.session import Frame
 from tui.widgets import ink
 from tui.widgets.ceiling import verdict
+from tui.widgets.flight import in_flight
 
 SAYS = {"confirmed": ink.GOOD, "contradicted": ink.BAD}
 STRIP = 24
+LEDGER = 8
+"""Rows for the requests on the wire."""
 
 
 def proposal(depth: int | None, width: int, *, attached: bool, boot_s: float | None) -> Text:
@@ -72,7 +75,11 @@ def _now(frame: Frame, width: int) -> list[Text]:
     flight = f"{len(frame.in_flight)} of ours on the wire"
     queue = Text(f"{line} · {flight} ").append(strip, style=ink.WARN)
     rows = (("now", Text(step)), ("queue", queue), ("verdict", verdict(frame)))
-    return [ink.hang(f"{name:<9}", words, width) for name, words in rows]
+    told = [ink.hang(f"{name:<9}", words, width) for name, words in rows]
+    held = in_flight(frame, LEDGER)
+    for line in held:
+        line.truncate(width, overflow="ellipsis")
+    return [*told, *held]
 
 
 def _load(load: Mapping[str, Any], width: int) -> list[Text]:

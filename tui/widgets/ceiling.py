@@ -27,6 +27,9 @@ def verdict(frame: Frame) -> Text:
     name = ceiling.verdict.replace("_", " ").upper()
     if ceiling.verdict == "none":
         return Text(f"no ceiling: {ink.safe(ceiling.sentence or 'nothing waits')}", style="dim")
+    if ceiling.verdict == "unknown" and not ceiling.evidence and not ceiling.rivals:  # no queue was seen, or no report
+        decide = f" · would decide: {ink.safe(', '.join(ceiling.missing))}" if ceiling.missing else ""
+        return Text(f"no ceiling known yet{decide}", style="dim")
     simulated = " SIMULATED" if frame.run and frame.run.simulated else ""
     if ceiling.until is not None:
         text = Text(f"no queue since {clock(ceiling.until)} · before: {name}{simulated}", style="dim")
