@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from typing import Any
 
@@ -51,6 +52,13 @@ class Lazy(click.Group):
             raise TypeError(f"{module}.command is not a click command")
         return found
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Ctrl-C before a command has made other arrangements: interrupted (130), not "no" (1)."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise SystemExit(130) from None
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The commands' help without importing any of them."""
         with formatter.section("Commands"):
@@ -63,8 +71,16 @@ def cli() -> None:
     """Tune LLM inference servers live: step the speculative draft depth and see what it does."""
 
 
+def plain_streams() -> None:
+    """Characters that this terminal or pipe can't hold are shown as `?`: no figure is worth a crash over an arrow."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    plain_streams()
     cli(prog_name="draftdial")
     sys.exit(0)
 

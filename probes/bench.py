@@ -48,6 +48,8 @@ from probes.store import Run
 from probes.tail import HEADER, Tail
 
 TICK_S = 0.1
+FOLLOWED_BYTES = 1 << 18
+"""Of a log that runs ahead, at a time: between two such pieces everything else has its turn, Ctrl-C first of all."""
 METRICS_S, METRICS_LIMIT_S = 1.0, 2.0
 LOOK_S = 1.0
 """Seconds between two looks at a server that is not ours."""

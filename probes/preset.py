@@ -5,7 +5,6 @@ Only structure is judged here. Whether an engine accepts a value is decided by t
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +23,8 @@ DEPTHS_MAX = 64
 DEEPEST = 1024
 BYTES_MOST = 1 << 18
 """A preset is a page of text; whatever is larger was named by mistake."""
+LARGEST = 2**63
+"""No engine counts further."""
 KNOB_NAME = re.compile(r"[A-Za-z_][\w-]*")
 DEPTH = ("depth", "draft-depth")
 """How `--set` calls the dial, so that no knob may be called so."""
@@ -276,7 +277,7 @@ def illegal(knob: Knob, value: Any) -> str | None:
     span = f"{'a whole number' if knob.type == 'int' else 'a number'}{low}{high}"
     if knob.choices and value in knob.choices:
         return None
-    fits = isinstance(value, kind) and not isinstance(value, bool) and (isinstance(value, int) or math.isfinite(value))
+    fits = isinstance(value, kind) and not isinstance(value, bool) and -LARGEST < value < LARGEST
     if not fits or (knob.low is not None and value < knob.low) or (knob.high is not None and value > knob.high):
         return f"{knob.name} must be {span}, not {brief(value)}{rule}"
     return None

@@ -129,15 +129,12 @@ def test_depths_of_another_kind_are_refused(values: str, complaint: str) -> None
         ("{name: a=b, flag: --x, type: int}", "must be one word"),
         ("threads, threads", "knob threads is given twice"),
         ("{name: ctx, start: 1}, ctx", "knob ctx is given twice"),
-        (f"{{name: ctx, start: {'9' * 400}}}, threads", ""),
+        (f"{{name: ctx, start: {'9' * 400}}}", "ctx must be a whole number from 0, not 999"),
         (f"{{name: threads, start: {'9' * 400}}}", "threads must be a whole number from -1 to 512, not 999"),
     ],
 )
 def test_a_knob_that_cannot_be_is_refused(knob: str, complaint: str) -> None:
     text = GOOD.replace("knobs:\n  - threads\n  - {name: ctx, start: 4096}\n", f"knobs: [{knob}]\n")
-    if not complaint:
-        assert preset.parse(text, "mine.yaml").settings["ctx"] > 1e300
-        return
     with pytest.raises(Refused) as caught:
         preset.parse(text, "mine.yaml")
     assert str(caught.value).startswith("mine.yaml:9: knobs[")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from probes.__main__ import COMMANDS, Lazy
+from probes.__main__ import COMMANDS, Lazy, plain_streams
 
 SCREENS: dict[str, tuple[str, str]] = {
     "demo": ("tui.commands.demo", "The live screen on a real server with a small real model; needs no GPU."),
@@ -30,8 +30,12 @@ class Screens(Lazy):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """A word that is no command is a preset's name."""
         if args and args[0] not in self.table and not args[0].startswith("-"):
-            from tui.commands.live import command
+            from probes.commands._common import refusing
+            from tui.commands.live import command, recipe
 
+            if len(args) > 1 and not args[1].startswith("-"):  # a mistyped command, if the first word is no preset
+                with refusing():
+                    recipe(args[0])
             return args[0], command, args
         return super().resolve_command(ctx, args)
 
@@ -64,6 +68,7 @@ def opens_screen(words: list[str]) -> bool:
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    plain_streams()
     if opens_screen(sys.argv[1:]) and sys.stdin.isatty() and sys.stdout.isatty():
         # Nothing made on the way to the first paint is garbage, and most of that way is imports: looking for some among
         # what they make takes a sixth of their time. The app turns it on again once it is painted.

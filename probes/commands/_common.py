@@ -136,12 +136,17 @@ def write(text: str, output: Path | None) -> None:
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return
-    scratch = output.with_name(f".{output.name}.{os.getpid()}")
+    special = os.path.exists(output) and not os.path.isfile(output)  # noqa: PTH110, PTH113  (never raise)
+    where = output if special else Path(os.path.realpath(output))  # pipes and devices are written to; a link stays one
+    scratch = where if special else where.with_name(f".{where.name}.{os.getpid()}")
     try:
         scratch.write_bytes(data)
-        scratch.replace(output)
+        if not special:
+            scratch.replace(where)
     except OSError as problem:
-        scratch.unlink(missing_ok=True)
+        if not special:
+            with contextlib.suppress(OSError):
+                scratch.unlink(missing_ok=True)
         fail(f"{output}: {problem.strerror or problem}")
     say(f"{output}: {len(data):,} bytes")
 

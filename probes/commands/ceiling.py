@@ -33,6 +33,7 @@ def command(
 ) -> None:
     """Provoke a queue on the server of PRESET, name the ceiling, and separate it from its rivals."""
     import dataclasses
+    import math
 
     from probes import preset as presets
     from probes import store
@@ -44,6 +45,8 @@ def command(
         depth = chosen.pop("depth", recipe.dial.start)
         presets.accept(recipe, [depth], chosen)
         recipe = dataclasses.replace(recipe, settings={**recipe.settings, **chosen})
+        if seconds is not None and not math.isfinite(seconds):
+            raise Refused("--seconds: a number of seconds from 1 to 3600")
         if max_tokens is not None and streams is None:
             raise Refused("--max-tokens: say how many requests want them, with --streams")
         run = store.create()

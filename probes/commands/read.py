@@ -53,6 +53,9 @@ def command(log: Path, engine: str | None, as_json: bool, follow: bool) -> None:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read our output has gone: nothing more to say, and no traceback at exit
         sys.exit(0)
+    except OSError as problem:
+        click.echo(f"draftdial read: {problem.filename}: {problem.strerror}", err=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -77,7 +77,8 @@ class LoadProcess:
         try:
             await asyncio.wait_for(process.wait(), 2.0)
         except TimeoutError:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):  # it has ended, and a busy loop has not seen it yet
+                process.kill()
             await process.wait()
 
     async def warm(self) -> None:

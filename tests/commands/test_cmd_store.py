@@ -246,6 +246,23 @@ def test_any_value_survives_csv_and_json(values: list[Any]) -> None:
         assert not text.startswith(("=", "@", "+")), "a spreadsheet would run it"
 
 
+def test_a_link_stays_one_and_a_pipe_is_written_to(make: Make, call: Call, tmp_path: Path) -> None:
+    run = make()
+    link, pipe = tmp_path / "link.csv", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "there.csv")
+    assert call("export", run.name, "--format", "csv", "-o", str(link)).exit_code == 0
+    assert link.is_symlink()
+    assert (tmp_path / "there.csv").read_text().startswith("run,id,")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        assert call("export", run.name, "--format", "csv", "-o", str(pipe)).exit_code == 0
+        assert os.read(reader, 7) == b"run,id,"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
 def test_export_writes_a_whole_file_or_none(make: Make, call: Call, tmp_path: Path) -> None:
     run = make()
     out = tmp_path / "x.csv"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,33 @@ def test_the_demo_takes_another_server_where_its_own_cannot_run(
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     with pytest.raises(Refused, match="the demo extra is not installed"):
         demo.able(recipe)
+
+
+def test_a_misspelt_command_is_named_also_before_its_arguments() -> None:
+    found = CliRunner().invoke(entry.draftdial, ["swep", "sim-vllm", "--json"])
+    assert found.exit_code == 2
+    assert found.output == "draftdial: 'swep' is no command and no preset; the nearest command is sweep\n"
+
+
+def test_ctrl_c_before_a_command_has_begun_is_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("probes.preset.load", interrupted)
+    assert CliRunner().invoke(entry.draftdial, ["check", "sim-vllm"]).exit_code == 130
+
+
+def test_a_pipe_that_cannot_hold_an_arrow_gets_the_rest() -> None:
+    code = "import sys; sys.argv = ['draftdial', 'check', 'sim-vllm']\nimport tui.__main__ as m; m.main()"
+    for coding in ("ascii", "latin-1"):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": coding},
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"engine         vllm" in done.stdout
 
 
 def test_a_word_is_shown_at_once_only_where_a_screen_follows() -> None:
