@@ -77,8 +77,8 @@ def _now(frame: Frame, width: int) -> list[Text]:
     rows = (("now", Text(step)), ("queue", queue), ("verdict", verdict(frame)))
     told = [ink.hang(f"{name:<9}", words, width) for name, words in rows]
     held = in_flight(frame, LEDGER)
-    for line in held:
-        line.truncate(width, overflow="ellipsis")
+    for row in held:
+        row.truncate(width, overflow="ellipsis")
     return [*told, *held]
 
 
