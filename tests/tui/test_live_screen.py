@@ -285,3 +285,19 @@ def test_a_row_that_is_too_short_says_so(on_screen: Show, feed: Any, ready: list
     feed.doing = "sweeping"
     plan = PlanProgress(9.0, "sweep", 1, 3, "block 1, depth 4, " + "which takes longer than the row is wide " * 3)
     assert "…" in next(row for row in on_screen(feed, [*ready, plan], SMALL).split("\n") if "1/3" in row)
+
+
+def test_what_can_be_done_first_is_what_can_be_done(on_screen: Show, feed: Any, ready: list[Event]) -> None:
+    run = ready[0]
+    assert isinstance(run, RunStarted)
+    assert "enter starts this depth, p probes it" in on_screen(feed, [run], SMALL)
+    shown = on_screen(feed, ready, SMALL)
+    assert "yet: p probes this depth, s sweeps all" in shown
+    attached = dataclasses.replace(run, attached=True)
+    shown = on_screen(feed, [attached, *ready[1:]], SMALL)
+    assert "yet: p probes it" in shown
+    assert "draft depth 2  as it was started" in shown
+    assert "draft depth —  as it was started" in on_screen(feed, [attached], SMALL, "p")
+    assert "the server does not answer yet" in on_screen(feed, [attached], SMALL, "p")
+    feed.past, feed.recipe = True, None
+    assert "nothing was measured in this run" in on_screen(feed, [run], SMALL)

@@ -27,7 +27,8 @@ def test_every_kind_of_result_says_in_one_line_what_it_came_to() -> None:
     assert conclusion(SWEEP) == "PICK · Use depth 3: it is fastest."
     assert conclusion({**AB, "verdict": "NO_CLAIM", "sentence": "Not yet."}) == "A/B: NO CLAIM · Not yet."
     assert conclusion(SCENE).startswith("diagnosis: UNKNOWN")
-    assert conclusion({}) == "no judgment"
+    assert conclusion({}) == "nothing measured"
+    assert conclusion({**SWEEP, "simulated": True}).startswith("SIMULATED · PICK")
     assert conclusion({"what": "ceiling", "ceiling": None}) == "diagnosis: UNKNOWN"
 
 
@@ -41,7 +42,7 @@ def test_the_list_of_runs_takes_all_kinds(
         if result is not None:
             (tmp_path / f"2026-11-30-{name}" / "result.json").write_text(json.dumps(result, default=str))
     shown = on_screen(feed, [], WIDE, "r")
-    for words in ("Use depth 3", "A/B: NO CLAIM", "diagnosis: UNKNOWN", "no judgment"):
+    for words in ("Use depth 3", "A/B: NO CLAIM", "diagnosis: UNKNOWN", "nothing measured"):
         assert words in shown, words
 
 

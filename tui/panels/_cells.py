@@ -62,9 +62,10 @@ def conclusion(result: Mapping[str, Any]) -> str:
         ceiling = result.get("ceiling") or {}
         found = {"state": str(ceiling.get("verdict") or "unknown").upper(), "sentence": ceiling.get("sentence")}
     if not isinstance(found, Mapping) or not found:
-        return "no judgment"
+        return "nothing measured"
     said = " · ".join(part for part in spoken(found) if part)
-    return {"ab": "A/B: ", "ceiling": "diagnosis: "}.get(str(plan), "") + said
+    simulated = "SIMULATED · " if result.get("simulated") else ""
+    return simulated + {"ab": "A/B: ", "ceiling": "diagnosis: "}.get(str(plan), "") + said
 
 
 def mean(cell: Mapping[str, Any], key: str) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from rich.text import Text
 
+from probes.recipe import Recipe
 from probes.session import Frame
 from tui.charts import colours
 from tui.panels import Panel
@@ -20,7 +22,7 @@ SHORT = 9
 FIRM = ("PICK", "NOTHING_TO_CHOOSE")
 
 
-def draw(frame: Frame, width: int, height: int) -> Text:
+def draw(frame: Frame, width: int, height: int, *, past: bool = False) -> Text:
     """The verdict first when there is little room, then the table, the rules of thumb and the warnings."""
     result = frame.result or {}
     regret: Mapping[str, Mapping[str, Any]] = result.get("regret") or {}
@@ -28,9 +30,7 @@ def draw(frame: Frame, width: int, height: int) -> Text:
     if other := OTHERS.get(kind(result) or ""):
         return ink.lines([Text(conclusion(result), style="bold"), Text(other, style=ink.HOT)])
     if not names:
-        ready = frame.server is not None and frame.server.state == "ready"
-        first = "p probes this depth" if ready else "enter starts this depth, p probes it"
-        return Text(f"nothing measured yet: {first}, s sweeps all of them", style="dim")
+        return Text("nothing was measured in this run" if past else _first_steps(frame), style="dim")
     if lone(result):
         result = {**result, "picks": {}}
     head, table, rules = _verdict(frame, result), _table(result, regret, names, width), _rules(result)
@@ -50,6 +50,15 @@ def draw(frame: Frame, width: int, height: int) -> Text:
             break
         kept.append(text)
     return ink.lines([head, *table, *told, *kept])
+
+
+def _first_steps(frame: Frame) -> str:
+    """What can be done while nothing is measured."""
+    if frame.run is not None and frame.run.attached:
+        return "nothing measured yet: p probes it"
+    ready = frame.server is not None and frame.server.state == "ready"
+    first = "p probes this depth" if ready else "enter starts this depth, p probes it"
+    return f"nothing measured yet: {first}, s sweeps all of them"
 
 
 def lone(result: Mapping[str, Any]) -> bool:
@@ -156,4 +165,11 @@ def _flags(result: Mapping[str, Any]) -> list[Text]:
 
 USES = ("result", "run", "server")
 TITLE = "Regret: loss against each category's own best"
-PANEL = Panel("regret", "regret", "did", 3, 13, lambda _: Drawn("regret", TITLE, USES, draw), always=True)
+
+
+def make(recipe: Recipe | None) -> Drawn:
+    """Without a recipe it's a run of the past, in which nothing can be done."""
+    return Drawn("regret", TITLE, USES, partial(draw, past=recipe is None))
+
+
+PANEL = Panel("regret", "regret", "did", 3, 13, make, always=True)

@@ -100,7 +100,8 @@ class Dial(Widget, can_focus=True):
         """A knob's name and value; a changed one with what it was."""
         here = chosen.row == index + 1
         style = "reverse" if here and self.has_focus else "bold" if here else ""
-        text = Text(ink.pad(knob.name, 12), style=style).append(" ")
+        longest = max(len(k.name) for k in chosen.recipe.knobs)
+        text = Text(ink.pad(knob.name, max(12, min(longest, width // 2))), style=style).append(" ")
         value = chosen.wanted.knobs.get(knob.name, knob.default)
         before = chosen.asked.knobs.get(knob.name, knob.default) if chosen.asked else value
         if value != before:
