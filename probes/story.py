@@ -183,7 +183,8 @@ class Story:
         kind = record.kind
         if kind == "exit":
             if self.starts and self.starts[-1].ended is None:
-                self.starts[-1].ended = str(record.fields.get("reason") or "stopped")
+                failed = record.fields.get("cause") == "child_failed"
+                self.starts[-1].ended = "crashed" if failed else str(record.fields.get("reason") or "stopped")
                 self.starts[-1].ended_line = record.line
             self._loaded = True
             if record.fields.get("hint"):

@@ -337,7 +337,7 @@ def _sharing(start: Start) -> int:
 def warnings(start: Start) -> list[Warn]:
     """Flags that did not take, identities that fail, sentences of the engine that its own numbers contradict."""
     out: list[Warn] = []
-    lanes, tokens, slots = start.lanes(), start.pool_tokens(), start.slots()
+    tokens, slots = start.pool_tokens(), start.slots()
     if start.reset is not None:
         out.append(Warn(start.reset[1], f"running requests were set to {start.reset[0]} because the flag is not given: "
                         "a default, no sign of a full pool"))  # fmt: skip
@@ -359,13 +359,18 @@ def warnings(start: Start) -> list[Warn]:
         asked, fits, line = start.profiled
         why = "; a negative number means that the weights exceed the static budget" if fits < 0 else ""
         out.append(Warn(line, f"--max-total-tokens {asked:,} did not take: {fits:,} fit{why}"))
-    wanted = start.args.get("max_running_requests")
-    explained = start.reset or start.reduced or start.capped
-    if (
-        lanes is not None
-        and isinstance(wanted, int)
-        and not explained
-        and lanes[0] not in (wanted, wanted // _sharing(start))
-    ):
-        out.append(Warn(lanes[1], f"--max-running-requests {wanted} did not take: {lanes[0]} a rank"))
-    return [*out, *start.notes]
+    return [*out, *_overruled(start), *start.notes]
+
+
+def _overruled(start: Start) -> list[Warn]:
+    """A running limit that was asked for and is not in force. After a reset the flags hold the default, nobody's wish."""
+    asked, lanes = start.args.get("max_running_requests"), start.lanes()
+    if not isinstance(asked, int) or start.reset is not None or start.reduced is not None:
+        return []
+    if start.capped is not None:
+        cap, _, _, line = start.capped
+        text = f"--max-running-requests {asked} did not take: the state pool allows {cap} a rank"
+        return [Warn(line, text)] if cap < asked // _sharing(start) else []
+    if lanes is None or lanes[0] in (asked, asked // _sharing(start)):
+        return []
+    return [Warn(lanes[1], f"--max-running-requests {asked} did not take: {lanes[0]} a rank")]

@@ -177,3 +177,16 @@ def test_ranks_that_idle_beside_ranks_with_a_queue_are_told(tmp_path: Path) -> N
     ]
     assert warned(idle=8, queue=0) == []
     assert warned(idle=2, queue=1) == []
+
+
+def test_a_flag_that_the_state_pool_overrules_is_told(tmp_path: Path) -> None:
+    why = "(max_mamba_cache_size=47, 5 state slots per request)."
+    cap = f"[{STAMP}05] max_running_requests is capped to 9 by the mamba state cache {why}"
+    _, warnings = told([args(max_running_requests=32), cap, limits("", 9)])
+    assert [w.text for w in warnings] == ["--max-running-requests 32 did not take: the state pool allows 9 a rank"]
+    assert told([args(max_running_requests=9), cap, limits("", 9)])[1] == []
+
+
+def test_a_start_whose_child_failed_crashed(tmp_path: Path) -> None:
+    stop = f"[{STAMP}30] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
+    assert reading(tmp_path, [args(), stop]).story.starts[0].ended == "crashed"
