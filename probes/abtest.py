@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from probes.events import CapacityRead, Event, PlanProgress, RequestDone
+from probes.gpu.throttle import Slowed
 from probes.lab import Judgment, Lab
 from probes.measure.ab import Arm, Design, ab, differences
 from probes.recipe import Recipe
@@ -37,7 +38,14 @@ class Pools:
         return [f"the KV pools differ ({sizes} tokens): this compares two memory budgets as well"]
 
 
-def judgment(recipe: Recipe, run: Run, arms: tuple[Arm, Arm], pools: Pools, floor: float | None = None) -> Judgment:
+def judgment(
+    recipe: Recipe,
+    run: Run,
+    arms: tuple[Arm, Arm],
+    pools: Pools,
+    floor: float | None = None,
+    slowed: Slowed | None = None,
+) -> Judgment:
     """What the finished requests of this A/B mean; `floor`: a known noise floor (log sd)."""
 
     def judged(requests: Sequence[RequestDone]) -> dict[str, Any]:
@@ -45,7 +53,7 @@ def judgment(recipe: Recipe, run: Run, arms: tuple[Arm, Arm], pools: Pools, floo
 
         return judge_ab(
             requests, run=run.name, engine=recipe.engine, simulated=recipe.simulated, differs=differences(*arms),
-            warnings=pools.warnings(), floor=floor,
+            warnings=pools.warnings(), floor=floor, slowed=slowed.by_restart() if slowed else None,
         )  # fmt: skip
 
     return judged
@@ -66,7 +74,7 @@ def lab_for(
         sink(event)
 
     lab = Lab(recipe, run, see, sorted({arm.depth for arm in arms if arm.depth is not None}))
-    lab.judgment = judgment(recipe, run, arms, pools, floor)
+    lab.judgment = judgment(recipe, run, arms, pools, floor, lab.slowed)
     return lab
 
 

@@ -26,6 +26,7 @@ from probes.events import (
     Warn,
 )
 from probes.gpu.room import HighWater, Mark
+from probes.gpu.throttle import Slowed
 from probes.replay import replay
 from probes.stats.degenerate import degenerate_text
 from probes.store import Run
@@ -100,6 +101,7 @@ class _Sum:
         self.began: RunStarted | None = None
         self.starts: dict[int, Start] = {}
         self.high = HighWater()
+        self.slowed = Slowed()
         self.seen: Counter[str] = Counter()
         self.restarts: set[int] = set()
         self.capacity: CapacityRead | None = None
@@ -121,6 +123,7 @@ class _Sum:
             )
         elif isinstance(event, MemorySample):
             self.high.add(event)
+            self.slowed.see(event)
             self.seen[event.phase] += 1
             self.restarts.add(event.restart)
         elif isinstance(event, CapacityRead):
@@ -222,7 +225,8 @@ def judged(
         return None
     from probes.stats.result import judge_sweep
 
-    work = (description.get("recipe") or {}).get("workload") or {}
+    work = (description.get("recipe") or {}).get("workload")
+    work = work if isinstance(work, Mapping) else {}
     depths = {r.depth for r in requests if r.depth is not None} | set(began.depths)
     latest = {s.depth: s.proven for s in found.starts.values()}
     return judge_sweep(
@@ -237,6 +241,7 @@ def judged(
         boots=[round(s.boot_s, 3) for s in found.starts.values() if s.boot_s is not None],
         wall_s=found.wall_s,
         concurrency=work.get("concurrency"),
+        throttled=found.slowed.by_depth(requests),
         greedy=not work.get("temperature"),
     )
 
@@ -248,9 +253,12 @@ def shares(mix: Any) -> dict[str, float] | None:
     found = {}
     for part in mix.split(","):
         name, _, share = part.strip().partition("=")
-        found[name] = float(share)
+        try:
+            found[name] = float(share)
+        except ValueError:
+            return None
     whole = sum(found.values())
-    return {name: value / whole for name, value in found.items()}
+    return {name: value / whole for name, value in found.items()} if whole > 0 else None
 
 
 # -------------------------------------------------------------------------------------------------- a glance at a run

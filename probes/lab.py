@@ -15,6 +15,7 @@ from typing import Any
 from probes.bench import Attached, Bench, hold
 from probes.describe import Description
 from probes.events import Event, FlagsInForce, Judged, Notice, PlanProgress, RequestDone, RunStarted, ServerChanged
+from probes.gpu.throttle import Slowed
 from probes.load.chunks import drafting
 from probes.load.plan import plan_burst, plan_job, plan_requests
 from probes.lookout import all_refused, look_out, unwell
@@ -29,8 +30,6 @@ ENOUGH_TO_MISS_DRAFTS = 3
 """Requests without a single drafted token after which speculation that was asked for counts as not in force."""
 MAY_NOT_TELL = frozenset({"vllm", "sglang"})
 """Engines of which some versions do not tell a request's drafts: their silence is no zero."""
-
-
 END_TOLD_S = 0.5
 """How long after its streams broke off a server may take to be known dead."""
 LOG_LOOKS, LOG_LOOK_S = 10, 0.03
@@ -54,6 +53,7 @@ class Lab:
         self.depths = tuple(depths) or recipe.dial.values
         self.requests: dict[str, RequestDone] = {}
         self.mix: Mapping[str, float] | None = None
+        self.slowed = Slowed()
         self.judgment: Judgment | None = None
         """What the finished requests mean; None: a sweep."""
         self.bench = Bench(recipe, run, self._emit, attached)
@@ -143,8 +143,7 @@ class Lab:
             if self.bench.server.state != "ready":
                 self.bench.notice("error", "no server is ready: apply a depth first")
                 return
-            began = time.monotonic()
-            self._cancelled = False
+            began, self._cancelled = time.monotonic(), False
             await self._measure(Measure(depth, block, offset=offset, fresh=False, why="probe"))
             self.wall_s += time.monotonic() - began
         await self.judge(final=True)
@@ -331,6 +330,7 @@ class Lab:
             "simulated": self.recipe.simulated or any("simulated_speed" in r.raw for r in self.requests.values()),
             "unverified": frozenset(self.bench.unverified),
             "mix": self.mix,
+            "throttled": self.slowed.by_depth(self.requests.values()),
             "concurrency": self.recipe.workload.concurrency,
             "greedy": self.recipe.workload.temperature == 0,
         }
@@ -374,6 +374,7 @@ class Lab:
 
     def _remember(self, event: Event) -> None:
         """What a later session on this run must know again."""
+        self.slowed.see(event)
         if isinstance(event, RequestDone):
             self.requests[event.id] = event
         elif isinstance(event, FlagsInForce) and event.depth is not None:

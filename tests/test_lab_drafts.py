@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from probes import preset, store
-from probes.events import Event, FlagsInForce, RequestDone
+from probes.events import Event, FlagsInForce, GpuReading, MemorySample, RequestDone
+from probes.gpu.throttle import THERMAL_HARDWARE
 from probes.lab import Lab
 
 
@@ -56,3 +57,16 @@ def test_counted_chunks_prove_drafts_only_by_an_accepted_one(
     lab._check_drafts([done(i, accepted=n, **counted) for i, n in enumerate(accepted)])
     run.close()
     assert lab.bench.unverified == ({3} if told else set())
+
+
+def test_a_lab_judges_with_the_time_that_a_gpu_was_slowed(tmp_path: Path) -> None:
+    run = store.create(tmp_path)
+    run.open()
+    lab = Lab(preset.load("vllm-ngram"), run, lambda _: None)
+    for number in range(3):
+        lab._emit(done(number, first=1.1, last=2.0, done=2.0, completion_tokens=50, first_tokens=1))
+    hot = GpuReading(0, "x", throttle=(THERMAL_HARDWARE,))
+    lab._emit(MemorySample(0.0, 1, (hot,), phase="probe"))
+    told = lab._sweep_judgment()(list(lab.requests.values()))
+    run.close()
+    assert told["flag_details"]["THROTTLED"] == ["depth 3: the GPU was slowed for 100% of the time, so it cannot win"]

@@ -5,9 +5,10 @@ Only reasons that are throttling get a name; an idle GPU or application clocks a
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
-from probes.events import MemorySample
+from probes.events import MemorySample, RequestDone
 
 POWER_CAP = "power cap"
 HARDWARE_SLOWDOWN = "hardware slowdown"
@@ -48,6 +49,9 @@ HARMFUL = frozenset(
 HARMFUL_SHARE = 0.05
 """A run that is harmfully throttled for more of its time than this is kept, marked, and excluded from verdicts."""
 
+MEASURED = frozenset({"probe", "load"})
+"""Phases in which requests are timed; a GPU that is slowed while a server boots spoils nothing."""
+
 
 def named(mask: int | None, bits: tuple[tuple[int, str], ...]) -> tuple[str, ...]:
     """The names of the throttling bits set in `mask`; () when none is set or the driver does not say."""
@@ -73,3 +77,31 @@ def harmful_share(samples: Iterable[MemorySample]) -> float | None:
     """Share of samples (0..1) in which a GPU was slowed by heat or a brake; None without GPU samples."""
     harmed = [any(HARMFUL.intersection(gpu.throttle) for gpu in sample.gpus) for sample in samples if sample.gpus]
     return sum(harmed) / len(harmed) if harmed else None
+
+
+class Slowed:
+    """Counts, start by start, the samples that were taken while requests ran, and those with a GPU slowed harmfully."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[int] = Counter()
+        self._harmed: Counter[int] = Counter()
+
+    def see(self, event: object) -> None:
+        """Take a fact; only samples with GPUs, taken while something was measured, count."""
+        if isinstance(event, MemorySample) and event.phase in MEASURED and event.gpus:
+            self._seen[event.restart] += 1
+            self._harmed[event.restart] += bool(harmful_share([event]))
+
+    def by_restart(self) -> dict[int, float]:
+        """Restart -> share of its measured time, 0..1."""
+        return {restart: self._harmed[restart] / seen for restart, seen in self._seen.items()}
+
+    def by_depth(self, requests: Iterable[RequestDone]) -> dict[int, float]:
+        """Depth -> share over all starts that served it, as the requests tell them."""
+        served = {(r.depth, r.restart) for r in requests if r.depth is not None and r.restart in self._seen}
+        seen, harmed = Counter[int](), Counter[int]()
+        for depth, restart in served:
+            assert depth is not None  # noqa: S101  (left out above)
+            seen[depth] += self._seen[restart]
+            harmed[depth] += self._harmed[restart]
+        return {depth: harmed[depth] / count for depth, count in seen.items()}

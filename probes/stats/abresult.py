@@ -13,6 +13,7 @@ from typing import Any
 
 from probes.events import RequestDone
 from probes.stats.cells import usable
+from probes.stats.flags import THROTTLE_SHARE
 from probes.stats.metrics import decode
 
 MARGIN = 0.03
@@ -31,8 +32,15 @@ def judge_ab(
     warnings: Sequence[str] = (),
     margin: float = MARGIN,
     floor: float | None = None,
+    slowed: Mapping[int, float] | None = None,
 ) -> dict[str, Any]:
-    """Judge an A/B, however incomplete. `floor`: a known noise floor (log sd), used when this run has no A/A."""
+    """Judge an A/B, however incomplete. `floor`: a known noise floor (log sd), used when this run has no A/A.
+
+    `slowed`: restart -> share 0..1 of its time slowed by heat or a brake; what ran so is left out, and told.
+    """
+    hot = {n: share for n, share in (slowed or {}).items() if share > THROTTLE_SHARE}
+    warnings = [*warnings, *_hot(requests, hot)]
+    requests = [r for r in requests if r.restart not in hot]
     a, b, aa = (_table(requests, arm) for arm in ("a-", "b-", "aa-"))
     categories = {r.prompt_id: r.category for r in requests}
     blocks, prompts = _complete(a, b)
@@ -45,7 +53,7 @@ def judge_ab(
         "unit": "blocks of one restart of each arm, crossed with prompts",
         "floor": found_floor or ({"upper": floor} if floor else None),
         "interval": None, "per_category": {}, "anytime": None, "needs_blocks": None, "warnings": list(warnings),
-        "flags": _flags(differs, texts, requests), "texts_differ": texts,
+        "flags": [*_flags(differs, texts, requests), *(["THROTTLED"] if hot else [])], "texts_differ": texts,
         "incomplete_blocks": sorted({*a, *b} - set(blocks)),
         "speeds": {"a": _means(a, blocks, prompts), "b": _means(b, blocks, prompts)},
         "rows": _rows(a, b, categories),
@@ -54,6 +62,15 @@ def judge_ab(
     strata = [categories[p] for p in prompts]
     result["verdict"], result["sentence"] = _decide(result, diffs, strata, margin, heard)
     return result
+
+
+def _hot(requests: Sequence[RequestDone], hot: Mapping[int, float]) -> list[str]:
+    """One sentence for each restart that was slowed too much to be compared."""
+    where = {r.restart: (r.id.partition("-")[0].upper(), r.block + 1) for r in requests if r.restart in hot}
+    return [
+        f"arm {arm}, block {block} is left out: the GPU was slowed for {hot[restart]:.0%} of the time"
+        for restart, (arm, block) in sorted(where.items())
+    ]
 
 
 def _table(requests: Sequence[RequestDone], arm: str) -> Table:

@@ -21,7 +21,17 @@ from probes import history, store
 from probes.commands import _report_charts as charts
 from probes.commands.export import as_csv, as_json
 from probes.commands.runs import spans
-from probes.events import Event, FlagsInForce, Notice, PlanProgress, RequestDone, RunStarted
+from probes.events import (
+    Event,
+    FlagsInForce,
+    GpuReading,
+    MemorySample,
+    Notice,
+    PlanProgress,
+    RequestDone,
+    RunStarted,
+)
+from probes.gpu.throttle import THERMAL_HARDWARE
 from probes.recipe import Workload
 
 GIB = 1 << 30
@@ -122,6 +132,17 @@ def test_a_computed_result_bars_depths_whose_flags_are_not_proven(make: Make) ->
     run = make(events=[e for e in events if not isinstance(e, RequestDone)])
     assert history.account(run).result["unverified"] == [0, 1]
     assert history.account(plain).result["unverified"] == []
+
+
+def test_a_depth_that_ran_on_a_slowed_gpu_cannot_win(make: Make) -> None:
+    plain = make()
+    hot = GpuReading(0, "H200", "GPU-1", throttle=(THERMAL_HARDWARE,))
+    events = [e for e in plain.events() if not isinstance(e, RequestDone)]
+    run = make(events=[*events, MemorySample(1.0, 2, (hot,), phase="probe")])  # restart 2 is depth 1
+    result = history.account(run).result
+    assert result["flag_details"]["THROTTLED"] == ["depth 1: the GPU was slowed for 50% of the time, so it cannot win"]
+    assert "1" not in result["regret"]
+    assert "THROTTLED" not in history.account(plain).result["flags"]
 
 
 def test_an_ab_and_an_unknown_plan_are_shown_by_their_own_words(make: Make, call: Call) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.events import GpuReading, MemorySample
+from probes.events import GpuReading, MemorySample, RequestDone
 from probes.gpu import throttle
 
 
@@ -39,3 +39,16 @@ def test_shares_count_samples_not_gpus() -> None:
 def test_no_gpu_is_no_share() -> None:
     assert throttle.harmful_share([MemorySample(at=0.0, restart=1)]) is None
     assert throttle.shares([]) == {}
+
+
+def test_only_what_was_measured_counts_and_restarts_of_a_depth_are_pooled() -> None:
+    slowed = throttle.Slowed()
+    hot, cool = GpuReading(0, "x", throttle=(throttle.THERMAL_HARDWARE,)), GpuReading(0, "x")
+    for restart, phase, gpu in ((1, "boot", hot), (1, "probe", cool), (2, "load", hot), (2, "idle", hot)):
+        slowed.see(MemorySample(0.0, restart, (gpu,), phase=phase))
+    slowed.see(MemorySample(0.0, 3, phase="probe"))
+    served = [RequestDone(f"r{n}", "p", "h", "code", 4, n, 0, "ok", 0.0) for n in (1, 2, 2, 3)]
+    assert slowed.by_restart() == {1: 0.0, 2: 1.0}
+    assert slowed.by_depth(served) == {4: 0.5}
+    assert slowed.by_depth(served[:1]) == {4: 0.0}
+    assert slowed.by_depth([]) == {}

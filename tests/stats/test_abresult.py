@@ -118,3 +118,14 @@ def test_guards() -> None:
 def test_type_one_error_stays_below_seven_percent() -> None:
     wrong = sum(judge(made(1.0, noise=0.03, seed=seed))["verdict"] in {"BETTER", "WORSE"} for seed in range(120))
     assert wrong <= 8
+
+
+def test_a_restart_on_a_slowed_gpu_is_left_out_and_told() -> None:
+    rows = [
+        dataclasses.replace(r, restart=99) if r.id.startswith("b-") and r.block == 2 else r for r in made(1.2, blocks=4)
+    ]
+    found = judge_ab(rows, run="r", engine="e", simulated=False, differs=("x",), slowed={99: 0.3, 1: 0.01})
+    assert found["blocks"] == 3
+    assert "THROTTLED" in found["flags"]
+    assert found["warnings"] == ["arm B, block 3 is left out: the GPU was slowed for 30% of the time"]
+    assert "THROTTLED" not in judge(rows)["flags"]  # type: ignore[operator]
