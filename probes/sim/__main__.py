@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from math import isfinite
 from typing import Any
 
 import uvloop
@@ -63,6 +64,8 @@ def noise_of(table: tables.Table, given: Sequence[str]) -> Noise:
             name = ""
         if name not in NOISES:
             raise Refused(f"--noise {text}: write NAME=VALUE with one of {', '.join(NOISES)}")
+        if not isfinite(values[name]) or (values[name] < 0 and name != "drift"):
+            raise Refused(f"--noise {text}: want a number from 0 on")
     return Noise(**values)
 
 

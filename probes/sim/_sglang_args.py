@@ -139,9 +139,17 @@ def parse(argv: list[str], table: Table) -> Plan:
     return Plan(
         args=args, algorithm=algorithm, depth=depth, kv_tokens=tokens, lanes=lanes, asked_lanes=asked, reset=reset,
         states=states, states_each=each, held_each=max(1, each - 1) if each > 1 else 1, capped=capped,
-        chunk=args["chunked_prefill_size"] or (16384 if m["total_gb"] > 160 else 8192), free_gb=free,
+        chunk=_chunk(args, context, big=m["total_gb"] > 160), free_gb=free,
         delay=_delay(args, algorithm, lanes), radix=radix, context=context, kv_gb=kv_gb, state_gb=state_gb,
     )  # fmt: skip
+
+
+def _chunk(args: Mapping[str, Any], context: int, *, big: bool) -> int:
+    """Tokens of prompts that a step computes; -1 switches pieces off, so that a step takes any prompt whole."""
+    given = args["chunked_prefill_size"]
+    if given is not None and given < 0:
+        return int(context)
+    return int(given) if given else 16384 if big else 8192
 
 
 def _delay(args: Mapping[str, Any], algorithm: str | None, lanes: int) -> int:

@@ -86,6 +86,9 @@ def parse(argv: list[str], table: Table) -> Plan:
     context = args["max_model_len"] or int(m.get("context", 131072))
     seqs = args["max_num_seqs"] if args["max_num_seqs"] is not None else 256
     batch = args["max_num_batched_tokens"] if args["max_num_batched_tokens"] is not None else 8192
+    for name, value in (("max_num_seqs", seqs), ("max_num_batched_tokens", batch)):
+        if value < 1:
+            raise _invalid("SchedulerConfig", f"Value error, {name} ({value}) must be greater than or equal to 1.")
     if batch < seqs:
         why = f"max_num_batched_tokens ({batch}) must be greater than or equal to max_num_seqs ({seqs})."
         raise _invalid("SchedulerConfig", f"Value error, {why}")

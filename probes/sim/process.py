@@ -32,7 +32,7 @@ class Fault:
     def of(cls, text: str) -> Fault:
         """`crash@3` as a fault. Raises ValueError."""
         kind, at, nth = text.partition("@")
-        if (kind and kind not in FAULTS) or (at and not nth.isdigit()):
+        if (kind and kind not in FAULTS) or (at and not (nth.isdecimal() and int(nth))):
             raise ValueError(f"fault {text!r}: want one of {', '.join(FAULTS)}, as crash or crash@3")
         return cls(kind, int(nth) if nth else 1)
 
@@ -93,6 +93,7 @@ class Process:
             if server is None:
                 self._bind(sock)
         except BadStartError as problem:
+            sock.close()
             for line in problem.lines:
                 self.front.world.log(0.0, line)
             return problem.code
@@ -117,7 +118,7 @@ class Process:
         try:
             sock.bind((self.front.host, self.front.port))
             sock.listen(256)
-        except OSError as problem:
+        except (OSError, OverflowError) as problem:  # a port that is none, too
             raise BadStartError(self.front.no_port(), 1) from problem
 
     async def _listen(self, sock: socket.socket) -> asyncio.Server:

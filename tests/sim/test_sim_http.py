@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from probes.sim import tables
-from probes.sim.__main__ import build
+from probes.sim.__main__ import build, main
 from probes.sim.draft import Noise
-from probes.sim.front import World
+from probes.sim.front import BadStartError, World
 from probes.sim.process import Clock, Fault, Process
 from probes.sim.wire import MAX_BODY, Answer, Asked, Client
 
@@ -194,3 +194,39 @@ def test_a_reply_ends_before_its_stop_string(dialect: str) -> None:
     said, finish = texts(drive(dialect, on, stop=["never said", f" {stop}"])[1])
     assert finish == "stop"
     assert said == whole.partition(f" {stop}")[0]
+
+
+def test_prompts_that_are_not_cut_into_pieces_are_computed_whole() -> None:
+    world = World(tables.load("sglang-k3"), Noise(), "1", 0, lambda *_: None, 1.7e9)
+    whole: Any = build("sglang", ["--model-path", "m", "--chunked-prefill-size", "-1"], world)
+    usual: Any = build("sglang", ["--model-path", "m"], world)
+    assert whole.plan_.chunk == whole.plan_.context
+    assert usual.plan_.chunk == 16384
+
+
+@pytest.mark.parametrize("flag", ["--max-num-seqs", "--max-num-batched-tokens"])
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_a_server_that_could_run_nothing_does_not_start(flag: str, value: str) -> None:
+    world = World(tables.load("vllm-8b"), Noise(), "1", 0, lambda *_: None, 1.7e9)
+    with pytest.raises(BadStartError) as caught:
+        build("vllm", ["serve", "m", flag, value], world)
+    assert f"({value}) must be greater than or equal to 1" in "\n".join(caught.value.lines)
+
+
+@pytest.mark.parametrize("words", [["--fault", "torn@0"], ["--fault", "crash@"], ["--noise", "request=nan"],
+                                   ["--noise", "thermal_s=-4"], ["--speed", "fast"]])  # fmt: skip
+def test_own_options_that_make_no_sense_are_refused_in_one_line(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--dialect", "ninfer", *words, "--", "m.ninfer"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize("dialect", ["sglang", "vllm", "llamacpp"])
+def test_a_port_that_is_none_ends_the_start_as_a_taken_one_does(dialect: str) -> None:
+    async def run() -> int:
+        front = front_of(dialect)
+        front.port = 70_000
+        return await Process(front, Clock(10_000), Fault()).serve()
+
+    assert asyncio.run(run()) == 1
