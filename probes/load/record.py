@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,6 +19,8 @@ from probes.load.sse import events
 from probes.load.wire import Reply
 from probes.stats.match import of_all_steps
 
+SLICE = 32
+"""Events that are read before others get their turn."""
 TEXT_MOST = 1 << 20
 """Letters of a reply that its record keeps; the hash is of the whole."""
 RAW_MOST = 1 << 16
@@ -98,9 +101,10 @@ def digest(request: Request, reply: Reply, engine: ReplyFacts | None) -> Iterato
     if plain:
         _whole_body(stream, body)
     else:
-        for count, (stamp, data) in enumerate(events(reply.parts), 1):
-            stream.add(stamp, data)
-            if count % 32 == 0:
+        coming = events(reply.parts)
+        while slice_ := tuple(islice(coming, SLICE)):
+            stream.take(slice_)
+            if len(slice_) == SLICE:
                 yield None
     yield _record(request, reply, stream, body, engine)
 
@@ -171,7 +175,7 @@ def _speed(reply: Reply, stream: Stream, tokens: int | None, server_tpot: float 
         "tpot_exact": tpot is not None and n_first is not None,
         "decode_tps": 1000 / tpot if tpot else None,
         "chunks": len(stamps) if reply.status == 200 else None,
-        "burst_gap_ms": burst_gap_ms(stamps),
+        "burst_gap_ms": burst_gap_ms(starts),
     }
     return fields, beside
 

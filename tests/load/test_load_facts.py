@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from probes.events import RequestDone
-from probes.load.facts import burst_gap_ms, bursts, standard
+from probes.load.facts import Stream, burst_gap_ms, bursts, standard
 from probes.load.jobs import line
 from probes.load.record import TEXT_MOST, Request, digest
 from probes.load.wire import End, Reply
@@ -270,14 +270,36 @@ def test_a_stream_tells_the_drafts_of_a_server_that_does_not() -> None:
     assert (told.drafted, told.accepted) == (6, 2), "its own word comes first"
 
 
+CHUNKS = (
+    b'{"id":"a","choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]}',
+    b'{"id":"a","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}',
+    b'{"id":"a","choices":[{"delta":{"reasoning_content":"so","content":"said"}}],"timings":{"predicted_n":7}}',
+    b'{"id":"a","choices":[{"delta":{"reasoning":"hm"}}],"timings":{"predicted_n":-1}}',
+    b'{"id":"a","choices":[{"delta":{},"finish_reason":"length"}]}',
+    b'{"id":"b","choices":[],"usage":{"completion_tokens":9}}',
+    b'{"choices":[{"delta":{"content":" y"}}],"usage":{"completion_tokens":3}}',
+    b'{"error":{"message":"no"}}', b"[DONE]", b"no json", b"[1]",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(CHUNKS)))
+def test_the_short_way_reads_what_the_long_one_does(said: list[bytes]) -> None:
+    short, full = Stream(), Stream()
+    short.take((float(n), data) for n, data in enumerate(said))
+    for n, data in enumerate(said):
+        full.add(float(n), data)
+    for name in ("stamps", "counts", "text", "done", "error", "bad", "token_ids", "finish_reason"):
+        assert getattr(short, name) == getattr(full, name)
+
+
 def test_bursts_are_steps() -> None:
     stamps = [0.0, 0.0002, 0.02, 0.0201, 0.0202, 0.041, 0.0411, 0.06]
     assert bursts(stamps) == [0.0, 0.02, 0.041, 0.06]
-    assert burst_gap_ms(stamps) == pytest.approx(20.0)
-    assert burst_gap_ms([0.0, 0.02]) is None
+    assert burst_gap_ms(bursts(stamps)) == pytest.approx(20.0)
+    assert burst_gap_ms(bursts([0.0, 0.02])) is None
     slow = [0.0, 0.003, 0.4, 0.404, 0.409, 0.8]
     assert bursts(slow) == [0.0, 0.4, 0.8]
-    assert burst_gap_ms([]) is None
+    assert burst_gap_ms(bursts([])) is None
 
 
 bits = st.sampled_from(
