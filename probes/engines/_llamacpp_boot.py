@@ -93,7 +93,7 @@ _BUILD = re.compile(r"\bbuild:? ?(\d{1,15}) \((\w+)\) with|\bversion: (\d{1,15})
 _SLOTS = re.compile(
     r"initializing(?: slots)?, n_slots = (\d{1,15})(?:, n_ctx_slot = (\d{1,15}), kv_unified = '(true|false)')?\s*$"
 )
-_NEW_SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d{1,15})\s*$")
+_NEW_SLOT = re.compile(r"new slot,? n_ctx(?:_slot)? = (\d{1,15})\s*(?:$|\sslot )")
 _CAPPED = re.compile(
     r"capping per-slot context \((\d{1,15})\) to "
     r"|the slot context \((\d{1,15})\) exceeds the training context of the model \(\d{1,15}\) - capping"

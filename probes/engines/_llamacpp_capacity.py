@@ -91,6 +91,9 @@ def _pool(start: Start, found: dict[str, Any], lines: dict[str, int], explain: l
         explain.append(f"The pool is {lanes} × {each:,} = {pool[0]:,} tokens, an equal share for each slot.")
     elif held is not None:
         pool = held
+        ways = "one pool for all slots (kv_unified)" if shared else "in equal shares, one for each slot"
+        rest = "" if lanes else "; how many slots there are is not in this log"
+        explain.append(f"The cache holds {held[0]:,} tokens, {ways}{rest}.")
     elif total is not None and lanes is None:
         pool = total
         explain.append(f"The context holds {total[0]:,} tokens in all; how many slots share it is not in this log.")

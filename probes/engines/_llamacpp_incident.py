@@ -25,6 +25,8 @@ _POOL = (
     "failed to decode the batch: KV cache is full",
 )  # fmt: skip
 _ENDED = "Context size has been exceeded"
+_GAVE_UP = "failed to decode the batch"
+"""Builds up to 2025 say so, then end every request, those of 2023 the whole main loop."""
 _PURGED = "purging slot "
 """An idle slot's cached prompt is dropped to make room."""
 _ERROR = re.compile(r"task id = (\d{1,15}), error: (.*)")
@@ -153,7 +155,7 @@ class Incidents:
         if batch:
             fields["retries"] += 1
             fields["n_batch"] = int(batch[1])
-        if _ENDED in line.message:
+        if _ENDED in line.message or _GAVE_UP in line.message:
             fields["failed"] = True
             fields["reason"] = "the KV pool is full: every running request was ended"
 
@@ -196,6 +198,10 @@ class Incidents:
             return record(line, "reject", fields | {"hint": "the request's own grammar, schema or sampler is wrong"})
         if "KV cache is full" in why:
             fields |= {"pool_exhausted": True, "hint": _hint(start)}
+        elif "context shift is disabled" in why:
+            fields["hint"] = (
+                "the slot's context is full: raise -c, lower -np or max_tokens, or start with --context-shift"
+            )
         elif "Compute error" in why:
             fields["hint"] = "the device could not compute the batch: the lines above say why, often too little memory"
         elif "Invalid input batch" in why:

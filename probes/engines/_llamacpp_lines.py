@@ -180,6 +180,7 @@ _SURE = re.compile(
     r"|llama_(?:kv_cache|context|model_loader|new_context_with_model|memory_recurrent|print_timings|model_load)\w*: "
     r"|(?:cmn|spec|que)\s+\S+: |print_timings\] |ggml_(?:backend|cuda|vulkan|metal|gallocr)\w*: "
     r"|prompt eval time\s*=\s*[\d.]+ ms|failed to find free space in the KV cache|draft acceptance(?: rate)? = "
+    r"|(?:^|[]|:] )\d{1,7}\.[0-5]\d\.\d{3}\.\d{3} [IWED] |\bcmd_child_to_router:|ggml[-/]cuda\.cu:\d+: CUDA error"
     r"|error while handling argument \"|^error: invalid argument: -|GGML_ASSERT\(|llama_server: |server_main: "
     r"|(?:INFO|WARN|ERR|VERB) \[ *\w{3,40}\] .{0,300}\| tid=\""
     r"|\"function\":\"(?:print_timings|update_slots|launch_slot_with_task|log_server_request|init)\""

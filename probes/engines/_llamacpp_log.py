@@ -42,14 +42,17 @@ _NO_EVENT = frozenset({
 """Labels of lines that hold no event: dumps of prompts and metadata, and the process's own totals at its end."""
 _SPOKEN = re.compile(
     r"error(?::| while )|(?:CUDA|ROCm|HIP|MUSA|SYCL) error|terminate called|Segmentation fault|AMX is not ready"
+    r"|unexpected error in llama server"
     r"|\S+\.(?:c|cc|cpp|cu|cuh|h|hpp|m|mm):\d+: "
 )
 """How a line begins that the process prints past its logger."""
 _BARE_BLOCK = "timings without slot (before 2026-05)"
 _READY = ("model loaded", "listening on ", "server is listening on ", "router server is listening")
 _INSTANCE = re.compile(r"instance name=(\S{1,200}) exited with status (-?\d{1,10})")
+_FORCED = re.compile(r"force-killing model instance name=(\S{1,200}) after (\d{1,10}) seconds")
 """A router tells how one of its children ended."""
 _LOOK = "its own lines, behind its port in brackets, say why"
+_STUCK = "it was busy when another model needed its place: raise --models-max, or stop-timeout in the preset"
 _INTERRUPT = re.compile(r"(?:\^C)+")
 """What a terminal echoes of Ctrl-C, before the line that the server prints next."""
 _UNSTAMPED_MAX = 200
@@ -261,6 +264,9 @@ class Reader:
             if int(ended[2]):
                 told = {"reason": f"model instance {ended[1]} exited with status {ended[2]}", "hint": _LOOK}
                 yield requests.record(line, "error", told)
+        elif "force-killing" in text and (forced := _FORCED.search(text)):
+            told = {"reason": f"model instance {forced[1]} did not stop within {forced[2]} seconds and was killed"}
+            yield requests.record(line, "error", told | {"hint": _STUCK})
         elif line.label in {"build", "version"} or any(word in text for word in _BOOT_WORDS):
             yield from self._boot(server, line)
 

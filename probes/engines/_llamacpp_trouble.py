@@ -63,6 +63,9 @@ TABLE: tuple[Trouble, ...] = (
            "the device failed: look at the driver's log"),
     _entry("crash", "crash", r"Segmentation fault|terminate called after throwing|AMX is not ready to be used",
            "the server died; a build for another CPU does this too"),
+    _entry("crash", "crash", r"unexpected error in llama server update_slots",
+           "the server ends itself after a batch that it could not decode: the lines above say why",
+           reason="the server gave up a batch and left its main loop"),
     _entry("draft", "error", r"the target and draft vocabs are not compatible|draft model vocab type must match|"
            r"draft model special tokens must match|draft model vocab must", fatal=False,
            hint="take a draft model with the target's own vocabulary",
@@ -98,7 +101,7 @@ RETRIED = re.compile(r"compute buffer allocation failed, retrying")
 _PLACE = re.compile(r"^(?:srv|slot|cmn|spec)\s+\S+: ")
 NEEDLES = (
     "couldn't bind", "GGML_ASSERT", "out of memory", "OutOf", "allocat", " error", "DeviceLost", "Segmentation",
-    "terminate called",
+    "terminate called", "exiting main",
     "AMX is not", "vocab", "ailed to ", "requires flash_attn", "unknown ", "exiting due", "unable to", "file bounds",
 )  # fmt: skip
 """A line without any of these can't match the table."""

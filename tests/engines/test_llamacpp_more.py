@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from probes.engines._llamacpp_lines import sniff
 from probes.engines._llamacpp_log import Reader
 from probes.engines._llamacpp_trouble import failure
 from probes.events import Record
@@ -261,3 +262,78 @@ def test_a_router_tells_whose_capacity_it_is_and_which_model_died() -> None:
     assert "[40002]" in reader.capacity.explain[0]
     told = [(r.line, r.kind, r.fields["reason"]) for r in records if r.kind == "error"]
     assert told == [(4, "error", "model instance b/m:Q4 exited with status 139")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Jun 09 10:29:22 host llama-server[10]: [34605] 440.59.380.434 E   current device: 0, in function f",
+        '[38957] cmd_child_to_router:state:{"state":"loading","payload":{"value":0.5}}',
+        "/src/ggml/src/ggml-cuda/ggml-cuda.cu:103: CUDA error",
+    ],
+)
+def test_one_line_of_the_server_is_known_by_its_stamp_or_its_source(line: str) -> None:
+    assert sniff([line]) > 0.8
+
+
+def test_other_numbers_with_dots_are_no_stamp() -> None:
+    assert sniff(["2026-11-30 10:00:00.123 I something", "host 10.20.300.400 I am", "1.2.3 E flat"]) == 0
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        "update_slots : failed to decode the batch, n_batch = 1, ret = 1",
+        "srv  update_slots: failed to decode the batch: KV cache is full - try more, i = 0, n_batch = 1, ret = 1",
+    ],
+)
+def test_older_builds_that_give_up_a_batch_end_every_request(last: str) -> None:
+    first = "update_slots : failed to find free space in the KV cache, retrying with smaller n_batch = 1"
+    _, (record,) = read([first, last])
+    assert (record.kind, record.fields["failed"]) == ("error", True)
+    assert "ended" in record.fields["reason"]
+
+
+def test_a_server_of_2024_that_leaves_its_main_loop_has_crashed() -> None:
+    _, records = read(
+        [
+            "[1704891429] update_slots : failed to decode the batch, n_batch = 1, ret = 1",
+            "[1704891429] unexpected error in llama server update_slots - exiting main loop",
+        ]
+    )
+    assert [record.kind for record in records] == ["error", "crash"]
+
+
+def test_a_model_that_the_router_killed_is_told() -> None:
+    line = "srv    operator(): force-killing model instance name=small-model after 10 seconds timeout"
+    _, (record,) = read(stamped(line, level="W"))
+    assert record.kind == "error"
+    assert "small-model did not stop within 10 seconds" in record.fields["reason"]
+    assert "--models-max" in record.fields["hint"]
+
+
+@pytest.mark.parametrize(
+    ("unified", "streams", "said"), [("true", 1, "one pool for all slots"), ("false", 2, "in equal shares")]
+)
+def test_a_cache_without_slots_is_told_in_words(unified: str, streams: int, said: str) -> None:
+    reader, _ = read(
+        [
+            f"llama_context: kv_unified    = {unified}",
+            f"llama_kv_cache: size =   64.00 MiB (  4096 cells,  16 layers,  2/{streams} seqs), K (f16):   32.00 MiB",
+        ]
+    )
+    assert reader.capacity.kv_pool_tokens == 4096 * streams
+    assert said in reader.capacity.explain[0]
+
+
+def test_a_slot_line_glued_to_the_next_is_read() -> None:
+    glued = (
+        "slot         init: id  0 | task -1 | new slot n_ctx_slot = 2048          slot        reset: id  0 | task -1 |"
+    )
+    reader, _ = read(["srv          init: initializing slots, n_slots = 1", glued])
+    assert (reader.capacity.lanes, reader.capacity.max_context) == (1, 2048)
+
+
+def test_a_full_context_that_must_not_shift_has_a_cure() -> None:
+    _, (record,) = read(["srv    send_error: task id = 9, error: context shift is disabled"])
+    assert "--context-shift" in record.fields["hint"]
