@@ -363,7 +363,7 @@ def warnings(start: Start) -> list[Warn]:
 
 
 def _overruled(start: Start) -> list[Warn]:
-    """A running limit that was asked for and is not in force. After a reset the flags hold the default, nobody's wish."""
+    """A running limit that was asked for and is not in force. After a reset the flags hold the default: no wish."""
     asked, lanes = start.args.get("max_running_requests"), start.lanes()
     if not isinstance(asked, int) or start.reset is not None or start.reduced is not None:
         return []

@@ -178,6 +178,8 @@ def _unknown(scene: Scene) -> Finding:
         rivals.append("kv_pool")
     elif w.kv.high >= HALF or (_set_aside(scene) or 0.0) >= HIGH:
         rivals.append("kv_pool")  # what is set aside for output to come fills a pool as well
+    if w.state.n and w.state.high >= HALF:  # a request sets more state slots aside than it fills
+        rivals.append("state_pool")
     if w.prefilling:
         rivals.append("prefill")
     if scene.traits.delays and w.kv.n and w.kv.high < HIGH and not w.prefilling:

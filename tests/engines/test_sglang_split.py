@@ -190,3 +190,19 @@ def test_a_flag_that_the_state_pool_overrules_is_told(tmp_path: Path) -> None:
 def test_a_start_whose_child_failed_crashed(tmp_path: Path) -> None:
     stop = f"[{STAMP}30] SIGQUIT received. signum=None, frame=None. It usually means one child failed."
     assert reading(tmp_path, [args(), stop]).story.starts[0].ended == "crashed"
+
+
+def test_half_a_state_pool_may_be_all_of_it(tmp_path: Path) -> None:
+    """Without its start the log tells neither the lanes nor how many state slots a request sets aside."""
+
+    def rivals(usage: float) -> tuple[str, ...]:
+        line = (
+            "Decode batch, #running-req: 9, #full token: 90, full token usage: 0.22, mamba num: 36, mamba usage: "
+            f"{usage:.2f}, cuda graph: True, gen throughput (token/s): 300.00, #queue-req: 7"
+        )
+        found = reading(tmp_path, [f"[{STAMP}{i}] {line}" for i in range(10, 16)]).ceiling
+        assert found.verdict == "unknown"
+        return found.rivals
+
+    assert "state_pool" in rivals(0.77)
+    assert "state_pool" not in rivals(0.2)
