@@ -96,10 +96,9 @@ def _plotted(series: Sequence[Series], axis: Axis, width: int, height: int) -> T
     if axis.ticks:
         figure.ruler(0, 0).ticks([x for x, _ in axis.ticks], [label for _, label in axis.ticks])
     low, high = _range([y for s in series for _, y in s.points], axis.top)
-    count = max(2, min(6, (height - 2) // 2))
-    steps = [low + (high - low) * i / (count - 1) for i in range(count)]
+    steps, decimals = _steps(low, high, max(2, min(6, (height - 2) // 2)))
     figure.ruler(1, 0).lim(low, high)
-    figure.ruler(1, 0).ticks(steps, [_tick(v, high - low) for v in steps])
+    figure.ruler(1, 0).ticks(steps, [_tick(v, decimals, high - low) for v in steps])
     built = Text.from_ansi(figure.build().string().rstrip("\n"))
     built.no_wrap = True
     return built
@@ -113,11 +112,30 @@ def _range(values: Sequence[float], top: float | None) -> tuple[float, float]:
     return low, high if top is not None else high + (high - low) * 0.05
 
 
-def _tick(value: float, span: float) -> str:
-    """A label with as many decimals as the span needs."""
-    if span >= 1e6:
+def _steps(low: float, high: float, most: int) -> tuple[list[float], int]:
+    """At most `most` round values from `low` to `high`, as many as that allows, and the decimals that they need."""
+    power = math.floor(math.log10((high - low) / most))
+    for more in range(power - 1, power + 3):
+        for lead, extra in ROUND:
+            step = lead * 10.0**more
+            first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+            if last - first < most:
+                return [i * step for i in range(first, last + 1)], max(0, extra - more)
+    return [low, high], 0
+
+
+ROUND = ((1.0, 0), (2.0, 0), (2.5, 1), (5.0, 0))
+"""Steps that a person counts in, with the decimals that each needs beyond its scale."""
+
+
+def _tick(value: float, decimals: int, span: float) -> str:
+    """A label with as many decimals as the steps need."""
+    if span >= 1e6 or decimals > MOST_DECIMALS:
         return f"{value:.1e}"
-    return f"{value:.0f}" if span >= 20 else f"{value:.1f}" if span >= 2 else f"{value:.2f}"
+    return f"{value:.{decimals}f}"
+
+
+MOST_DECIMALS = 4
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tui.charts import COLOURS, Axis, Series, colours, draw, letters, sound
+from tui.charts import COLOURS, Axis, Series, _steps, colours, draw, letters, sound
 
 ANY = st.floats(allow_nan=True, allow_infinity=True)
 POINTS = st.lists(st.tuples(st.integers(0, 8).map(float), ANY), max_size=9).map(tuple)
@@ -47,8 +47,26 @@ def test_one_point_is_a_point() -> None:
 
 def test_the_axis_begins_at_zero_and_ends_where_it_is_told() -> None:
     rows = draw((line(0.4, 0.5),), Axis(TICKS.ticks, 1.0), 40, 8).plain.split("\n")
-    assert rows[0].startswith("1.00")
-    assert rows[-3].strip().startswith("0.00")
+    assert rows[0].startswith("1.0")
+    assert rows[-3].strip().startswith("0.0")
+
+
+@given(st.floats(-1e3, 0), st.floats(1e-6, 1e9), st.integers(2, 6))
+def test_steps_of_an_axis_are_round_and_lie_on_it(low: float, span: float, most: int) -> None:
+    steps, decimals = _steps(low, low + span, most)
+    assert 1 <= len(steps) <= most
+    assert all(low - span * 1e-6 <= v <= low + span * (1 + 1e-6) for v in steps)
+    if decimals <= 4 and span < 1e6:
+        labels = [f"{v:.{decimals}f}" for v in steps]
+        assert len(set(labels)) == len(labels)
+
+
+def test_a_person_can_count_in_the_steps() -> None:
+    assert _steps(0.0, 1.0, 3) == ([0.0, 0.5, 1.0], 1)
+    assert _steps(0.0, 66.3, 3) == ([0.0, 25.0, 50.0], 0)
+    assert _steps(0.0, 15.3, 4) == ([0.0, 5.0, 10.0, 15.0], 0)
+    assert _steps(0.0, 57.0, 2) == ([0.0, 50.0], 0)
+    assert _steps(0.0, 0.7, 3) == ([0.0, 0.25, 0.5], 2)
 
 
 def test_lines_have_their_colours() -> None:

@@ -66,6 +66,20 @@ def test_long_lines_wrap_when_asked(on_screen: Show, feed: Any, ready: list[Even
     assert " end" in on_screen(feed, [*ready, long], (160, 48), "w").split("Log ·")[1]
 
 
+def test_its_keys_bring_it_into_sight(on_screen: Show, feed: Any, ready: list[Event]) -> None:
+    assert "held, 0 newer below" in on_screen(feed, ready, (80, 24), "f")
+    assert "first line" in on_screen(feed, ready, (80, 24), "w")
+
+
+def test_markup_and_patterns_in_a_search_are_plain_text(on_screen: Show, feed: Any, ready: list[Event]) -> None:
+    odd = LogLines(5, (r"[red]a\[b]*(c", "[/] other"), 1)
+    for typed in (r"\[B]*(", "[red]", "[/]"):
+        shown = on_screen(feed, [*ready, odd], (160, 48), "slash", *typed, "enter")
+        title = next(row for row in shown.split("\n") if "search" in row)
+        assert repr(typed.casefold()) in title
+        assert "not in the last" not in shown
+
+
 @given(st.text(), st.integers(2, 40))
 def test_folding_loses_nothing(text: str, width: int) -> None:
     pieces = folded(text, width)

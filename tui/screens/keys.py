@@ -190,8 +190,15 @@ def search(screen: Live) -> None:
 
 def follow(screen: Live) -> None:
     """Follow the log, or hold it."""
+    screen.open_panel("log")
     screen.log_view.set_follow(on=not screen.log_view.follow)
     screen.log_view.show(screen.frame)
+
+
+def wrap(screen: Live) -> None:
+    """Long lines on several rows, or cut."""
+    screen.open_panel("log")
+    screen.log_view.toggle_wrap()
 
 
 def why(screen: Live) -> None:
@@ -322,7 +329,7 @@ KEYS: tuple[Key, ...] = (
     Key("slash", "search", "search", "Search the log; n and N go to other hits", search, None, "/"),
     Key("f", "follow", "follow", "Follow the log's end, or hold it", follow),
     Key("w", "wrap", "wrap", "Long lines of the log on several rows, or cut",
-        lambda screen: screen.log_view.toggle_wrap()),
+        wrap),
     Key("t", "next", "panel", "The next panel; tab does the same", lambda screen: screen.turn(1), 7),
     Key("T", "back", "panel before", "The panel before", lambda screen: screen.turn(-1)),
     Key("z", "zoom", "zoom", "The open panel on the whole screen, and back", lambda screen: screen.zoom()),
