@@ -301,9 +301,9 @@ class Start:
     def _explain(self) -> tuple[str, ...]:
         facts, said = self.facts, []
         tokens, context = facts.get("kv_pool_tokens"), facts.get("max_context")
+        dp = facts.get("ranks") or len(self._pools) or 1
+        each = f" in each of {dp} data-parallel engines" if dp > 1 else ""
         if tokens is not None:
-            dp = facts.get("ranks") or len(self._pools) or 1
-            each = f" in each of {dp} data-parallel engines" if dp > 1 else ""
             said.append(f"The KV pool holds {tokens:,} tokens{each}, over all GPUs of an engine together; it is a cap.")
             told = self._ratio
             if told is not None and abs(tokens / told[0] - told[1]) > 0.006 + 1 / told[0]:
@@ -320,7 +320,7 @@ class Start:
             if not self.swaps:
                 said.append("Preemptions are not in this log (V1 prints none): ask vllm:num_preemptions_total.")
         if facts.get("lanes") is not None:
-            said.append(f"At most {facts['lanes']:,} requests run at once (max_num_seqs); it is a cap.")
+            said.append(f"At most {facts['lanes']:,} requests run at once{each} (max_num_seqs); it is a cap.")
         elif facts:
             said.append("The slot cap is not in the log: max_num_seqs was left at a default that depends on the GPU.")
         if facts.get("batch_tokens") is not None:

@@ -35,9 +35,11 @@ def test_what_is_missing_is_what_would_tell(tmp_path: Path) -> None:
 
 def test_engines_that_print_their_pools_are_counted(tmp_path: Path) -> None:
     line = "(EngineCore_DP{n} pid={n}) INFO 04-01 10:00:01 [kv_cache_utils.py:1] GPU KV cache size: 100,000 tokens"
-    capacity = read_lines(tmp_path, [line.format(n=n) for n in range(3)]).capacity
+    args = "(APIServer pid=1) INFO 04-01 10:00:00 [utils.py:1] non-default args: {'model': 'm', 'max_num_seqs': 32}"
+    capacity = read_lines(tmp_path, [args, *(line.format(n=n) for n in range(3))]).capacity
     assert (capacity.kv_pool_tokens, capacity.ranks) == (100_000, 3)
     assert "in each of 3 data-parallel engines" in capacity.explain[0]
+    assert any("At most 32 requests run at once in each of 3 data-parallel" in text for text in capacity.explain)
 
 
 def test_the_pool_of_a_trial_capture_is_not_the_pool(tmp_path: Path) -> None:
