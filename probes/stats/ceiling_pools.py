@@ -20,9 +20,9 @@ def arithmetic(scene: Scene) -> Finding | None:
     w, c = scene.window, scene.capacity
     pool = Pool.of(c)
     estimated = _estimated(scene)
-    if estimated is not None and w.capped > 0 and w.at_cap >= MOSTLY * w.n:
+    if estimated is not None and estimated[1] and w.capped > 0 and w.at_cap >= MOSTLY * w.n:
         return Finding(
-            "unknown", "low", f"{estimated}; and all {c.lanes} lanes are taken: both limits bind.",
+            "unknown", "low", f"{estimated[0]}; and all {c.lanes} lanes are taken: both limits bind.",
             rivals=("kv_pool", "lanes"), missing=("which limit is met first when one more lane is allowed",),
         )  # fmt: skip
     if not scene.views or pool is None or scene.reserving is False or contradicted(pool, scene.views):
@@ -69,12 +69,13 @@ def arithmetic(scene: Scene) -> Finding | None:
     return None
 
 
-def _estimated(scene: Scene) -> str | None:
-    """That even the least which an estimating admission sets aside leaves no room, with the numbers; else None.
+def _estimated(scene: Scene) -> tuple[str, bool] | None:
+    """That what an estimating admission sets aside leaves no room, in numbers, and whether that is sure; else None.
 
     SGLang lets a request in while tokens in use + a share of what those who run may still put out + its prompt and
     whole output stay below the pool; outputs count up to a most. The share begins at 0.7 times a factor of the
-    server's, falls to 14 % of that within 600 steps, and jumps up when requests are put back: its floor always holds.
+    server's, falls to 14 % of that within 600 steps, and jumps towards 1 when requests are put back. So the floor is
+    sure; whole outputs are the most. Once refused, none is tried again before a request ends.
     """
     most, size = scene.traits.estimate_tokens, scene.capacity.kv_pool_tokens
     if most is None or not size or not scene.estimating:
@@ -89,15 +90,18 @@ def _estimated(scene: Scene) -> str | None:
         made = max(0, in_use - sum(entry.prompt_tokens or 0 for entry in running))
         rest = max(0, sum(min(entry.max_tokens or 0, most) for entry in running) - made)
         need = (waiting[0].prompt_tokens or 0) + min(waiting[0].max_tokens or 0, most)
-        sums.append((in_use, round(floor * rest), need, len(running)))
-    held = [s for s in sums if sum(s[:3]) >= HIGH * size]
-    if not held or len(held) < MOSTLY * len(sums):
-        return None
-    in_use, aside, need, running_n = held[-1]
-    return (
-        f"{in_use:,} of {size:,} tokens are in use, at least {aside:,} more are set aside for what {running_n} running "
-        f"may still put out, and the next needs {need:,} at once: {pct((in_use + aside + need) / size)} of the pool"
-    )
+        sums.append((in_use, rest, need, len(running)))
+    for share, full, bound in ((floor, HIGH, "at least"), (1.0, 1.0, "up to")):
+        held = [s for s in sums if s[0] + share * s[1] + s[2] >= full * size]
+        if held and len(held) >= MOSTLY * len(sums):
+            in_use, rest, need, running_n = held[-1]
+            aside = round(share * rest)
+            return (
+                f"{in_use:,} of {size:,} tokens are in use, {bound} {aside:,} more are set aside for what {running_n} "
+                f"running may still put out, and the next needs {need:,} at once: "
+                f"{pct((in_use + aside + need) / size)} of the pool"
+            ), share < 1
+    return None
 
 
 def at_cap(scene: Scene) -> Finding | None:
@@ -224,11 +228,18 @@ def pool_full(scene: Scene) -> Finding | None:
     """The pool of keys and values is full while lanes are free, or as good as full by what is set aside of it."""
     found = _full(scene)
     w = scene.window
-    if found is not None or not w.capped or w.at_cap > (1 - MOSTLY) * w.n or (text := _estimated(scene)) is None:
+    below = w.capped > 0 and w.at_cap <= (1 - MOSTLY) * w.n and w.running.high <= MOSTLY * (scene.capacity.lanes or 0)
+    if found is not None or not below or w.n < 3 or (estimated := _estimated(scene)) is None:
         return found
+    text, sure = estimated
+    # What may be set aside is the limit where nothing else can be: lanes are free, and steps have room for prompts.
+    steps = w.prefilling <= (1 - MOSTLY) * w.n and not scene.boot.get("delayer") and w.deferred == 0
+    grows = w.running.falls == 0 and w.running.rises > 2
+    if not sure and (grows or not steps):
+        return None
     return Finding(
-        "kv_pool", "medium", f"{text}, with {lanes_of(scene)} taken.", ("below", "any"),
-        cites=("kv_pool_tokens", "lanes"),
+        "kv_pool", "medium" if sure or w.n >= 10 else "low", f"{text}, with {lanes_of(scene)} taken.",
+        ("below", "any"), rivals=() if sure else ("admission_delay",), cites=("kv_pool_tokens", "lanes"),
     )  # fmt: skip
 
 

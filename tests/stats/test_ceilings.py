@@ -311,34 +311,49 @@ def test_live_ledger_drops_what_is_done() -> None:
     assert (found.verdict, found.confidence) == ("kv_pool", "high")
 
 
-def estimated(usage: float, output: int, lanes: int = 64, running: int = 14, **boot: Any) -> Ceiling:
-    """Forty requests of 90 + `output` tokens on a pool of 6,000: so many run in 30 reports, and the rest wait."""
+def estimated(usage: float, output: int, lanes: int = 64, running: int = 14, step: int = 90, **boot: Any) -> Ceiling:
+    """Forty requests of 90 + `output` tokens on a pool of 6,000: so many run in 30 reports, and the rest wait.
+
+    `step`: tokens of each step of prompts, of 512 at most.
+    """
     judge = Judge(SGLANG)
-    judge.capacity(Capacity(kv_pool_tokens=6000, lanes=lanes, lines={"kv_pool_tokens": 2, "lanes": 2}))
+    judge.capacity(
+        Capacity(kv_pool_tokens=6000, lanes=lanes, batch_tokens=512, lines={"kv_pool_tokens": 2, "lanes": 2})
+    )
     judge.see(report(1, "boot", **boot))
     for n in range(40):
         judge.sent(sent(str(n), 90, output))
     for i in range(30):
-        judge.see(report(10 + i, "prefill" if i % 3 == 0 else "decode", running=running, waiting=40 - running,
-                         kv_usage=usage))  # fmt: skip
+        kind, new = ("prefill", {"new_tokens": step}) if i % 3 == 0 or step == 512 else ("decode", {})
+        judge.see(report(10 + i, kind, running=running, waiting=40 - running, kv_usage=usage, **new))
     return judge.verdict()
 
 
 def test_what_an_estimate_sets_aside_fills_a_pool_that_reads_half_empty() -> None:
     """In use 2,160 of 6,000; a tenth of the 20,100 that may still come is set aside; the next needs 1,590."""
     found = estimated(0.36, 1500)
-    assert (found.verdict, found.confidence) == ("kv_pool", "medium")
+    assert (found.verdict, found.confidence, found.rivals) == ("kv_pool", "medium", ())
     assert "2,160 of 6,000 tokens are in use, at least 1,970 more are set aside for what 14 running" in found.sentence
     assert "the next needs 1,590 at once: 95% of the pool, with 14 of 64 lanes taken" in found.sentence
     assert "all of its own at once" in (found.experiment or "")
     assert "max_tokens" in (found.advice or "")
 
 
-def test_a_promise_of_whole_outputs_says_nothing_where_a_part_is_set_aside() -> None:
-    """Whole outputs would be 11 x 590 of 6,000 tokens; the estimate at its floor stays far below."""
-    assert estimated(0.2, 500, running=10).verdict != "kv_pool"
-    assert estimated(0.2, 500, running=10, schedule_conservativeness=10.0).verdict != "kv_pool"
-    assert estimated(0.3, 1500, schedule_conservativeness=0.3).verdict != "kv_pool"
+def test_what_may_be_set_aside_counts_where_nothing_else_can_be_short() -> None:
+    """Whole outputs would be 11 x 590 of 6,000 tokens; at the floor of the estimate 2,250 are enough."""
+    found = estimated(0.2, 500, running=10)
+    assert (found.verdict, found.confidence, found.rivals) == ("kv_pool", "medium", ("admission_delay",))
+    assert "1,200 of 6,000 tokens are in use, up to 4,700 more are set aside for what 10 running" in found.sentence
+    assert estimated(0.2, 500, running=10, step=512).verdict != "kv_pool"
+    assert estimated(0.2, 500, running=10, delayer=True).verdict != "kv_pool"
+    assert estimated(0.2, 500, running=9).verdict != "kv_pool"
+    assert estimated(0.2, 500, running=10, lanes=11).verdict != "kv_pool"
+
+
+@pytest.mark.parametrize(("factor", "sure"), [(0.3, False), (1.0, True), (10.0, True)])
+def test_the_floor_of_an_estimate_moves_with_its_factor(factor: float, sure: bool) -> None:
+    found = estimated(0.36, 1500, schedule_conservativeness=factor)
+    assert ("at least" in found.sentence) == sure
 
 
 def test_lanes_and_an_estimate_that_bind_together_are_undecided() -> None:
@@ -354,7 +369,7 @@ def test_views_span_a_whole_stretch_and_stay_few() -> None:
     for n in range(40):
         judge.sent(sent(str(n), 90, 1500))
     for i in range(12):
-        judge.see(report(10 + i, "decode", running=3, waiting=37, kv_usage=0.06))
+        judge.see(report(10 + i, "decode", running=2, waiting=38, kv_usage=0.06))
     assert judge.verdict().verdict != "kv_pool"
     for i in range(500):
         judge.see(report(30 + i, "decode", running=14, waiting=26, kv_usage=0.36))
