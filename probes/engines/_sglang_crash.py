@@ -24,6 +24,7 @@ class Crash:
         self._exceptions: list[str] = []
         self._fields: dict[str, Any] = {}
         self._left, self._patience = _LINES, _OTHER_RANKS
+        self._drafter = self._draft_pool = False
         known = trouble.find(message)
         if "Traceback (most recent call last)" not in message or (known is not None and known.kind == "oom"):
             self._keep(message)
@@ -40,12 +41,14 @@ class Crash:
         self._left -= 1
         if self._left < 0:
             return False
-        if message[:1] not in (" ", "\t"):
-            if trouble.is_exception(message) or (trouble.find(message) is not None):
-                self._keep(message)
-            else:
-                for name, value in trouble.details(message).items():
-                    self._fields.setdefault(name, value)
+        if message[:1] in (" ", "\t"):
+            self._drafter = self._drafter or "/speculative/" in message
+            self._draft_pool = self._draft_pool or (self._drafter and "/memory_pool.py" in message)
+        elif trouble.is_exception(message) or (trouble.find(message) is not None):
+            self._keep(message)
+        else:
+            for name, value in trouble.details(message).items():
+                self._fields.setdefault(name, value)
         return True
 
     def ends_with(self, rank: Rank | None) -> bool:
@@ -73,7 +76,7 @@ class Crash:
             reason = self._exceptions[0] if self._exceptions else "an exception whose text is not in the log"
         fields = {"cause": known.cause, "phase": self.phase, "reason": plain(reason, 200), **self._fields}
         if known.hint:
-            fields["hint"] = known.hint
+            fields["hint"] = trouble.DRAFT_POOL if known.kind == "oom" and self._draft_pool else known.hint
         text = self.text if not self._exceptions or self._exceptions[0] in self.text else self._exceptions[0]
         record = Record(self.line, known.kind, fields, self.at, self.rank, (), plain(text))
         dp = self.rank.get("DP") if self.rank else None

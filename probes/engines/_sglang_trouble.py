@@ -18,6 +18,10 @@ _LOWER = (
     "lower --mem-fraction-static (the static pools leave too little for activations and graphs), or a smaller "
     "--chunked-prefill-size, draft window or graph batch"
 )
+DRAFT_POOL = (
+    "lower --mem-fraction-static, or set --max-total-tokens: the draft model gets a pool of its own for as many "
+    "tokens, on top of what the fraction sets aside"
+)
 _RAISE = "raise --mem-fraction-static: the weights take the whole static budget (or use fewer or smaller weights)"
 _ABOVE = "a consequence: the cause is an exception above"
 _HALVES = (

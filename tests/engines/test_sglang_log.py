@@ -308,6 +308,25 @@ def test_a_draft_models_pool_is_told_where_there_is_one(drafts: bool) -> None:
     assert reader.capacity.other_bytes == (round(2 * 12.38 * 2**30) if drafts else None)
 
 
+@pytest.mark.parametrize(("frames", "says"), [
+    (["managers/scheduler.py", "speculative/standalone_worker_v2.py", "mem_cache/memory_pool.py"], "pool of its own"),
+    (["managers/scheduler.py", "mem_cache/memory_pool.py"], "too little for activations"),
+    (["mem_cache/memory_pool.py", "speculative/standalone_worker_v2.py"], "too little for activations"),
+])  # fmt: skip
+def test_memory_gone_while_the_drafts_pool_is_made_is_told_from_other_want(frames: list[str], says: str) -> None:
+    """0.5.11 with a STANDALONE draft and the memory fraction that it chooses by itself never starts."""
+    _, records = read([
+        "[2026-11-30 23:55:52.845] Scheduler hit an exception: Traceback (most recent call last):",
+        *(f'  File "/x/sglang/srt/{frame}", line 9, in __init__' for frame in frames),
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.01 GiB. GPU 0 has a total capacity of 139.80 GiB",
+        "",
+        "[2026-11-30 23:55:52.845] Received sigquit from a child process. It usually means the child failed.",
+    ])  # fmt: skip
+    assert records[0].kind == "oom"
+    assert says in records[0].fields["hint"]
+    assert "lower --mem-fraction-static" in records[0].fields["hint"]
+
+
 def test_a_cap_that_contradicts_its_own_sum_is_told() -> None:
     reader, _ = read(
         [
