@@ -21,6 +21,7 @@ from probes.engines import Engine, LogReader
 from probes.engines._unwrap import source, unwrap
 from probes.events import Capacity, Ceiling, Record, Warn
 from probes.follow import CUT, Splitter
+from probes.recipe import SIMULATED
 from probes.stats.ceilings import Judge, Stretch, Traits
 from probes.story import Story
 
@@ -175,6 +176,10 @@ class Log:
 
     def feed(self, lines: Sequence[str]) -> None:
         """Take the next whole lines."""
+        if not self.lines and not self._held:
+            first = next((place for place, line in enumerate(lines[:LOOK], 1) if line.startswith(SIMULATED)), None)
+            if first is not None:
+                self.notes.append(Warn(first, "a simulated engine wrote this: no figure in it is of a real machine"))
         if self._reader is not None:
             self._read(lines)
             return

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 SIMULATOR = "@sim"
 """As a preset's binary: the simulated engine that comes with this program."""
+SIMULATED = "simulated server: "
+"""How the first line of a simulated engine's log begins; the rest of it is word for word as the real one's."""
 KnobClass = Literal["speed", "memory", "numerics", "policy", "placement", "logging"]
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import uvloop
 
-from probes.recipe import Refused
+from probes.recipe import SIMULATED, Refused
 from probes.sim import draft, tables
 from probes.sim.draft import Noise
 from probes.sim.front import BadStartError, Front, World
@@ -121,6 +121,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for line in problem.lines:
             log_line(0.0, line)
         return problem.code
+
+    pace = "" if options.speed == 1 else f", time runs {options.speed:g} times as fast"
+    log_line(0.0, f"{SIMULATED}{options.dialect} on {table.name}{pace}; no figure below is of a real machine")
 
     async def run() -> int:
         return await Process(front, clock, fault).serve()

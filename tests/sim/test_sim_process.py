@@ -14,10 +14,12 @@ from typing import Any
 import httpx
 import pytest
 
+from probes import reading
 from probes.load.facts import Stream
 from probes.load.simtime import in_its_time, speed_of
 from probes.load.sse import events
 from probes.load.wire import Reply
+from probes.recipe import SIMULATED
 from probes.server import free_port
 from probes.sim import tables
 
@@ -87,6 +89,18 @@ def test_every_dialect_serves_streams_and_ends_in_order(start: Start, dialect: s
     assert httpx.get(f"{url}/metrics", trust_env=False).status_code == (404 if dialect == "ninfer" else 200)
     process.send_signal(signal.SIGTERM)
     assert process.wait(10) == 0
+
+
+@pytest.mark.parametrize("dialect", sorted(ARGV))
+def test_a_log_of_a_simulated_server_says_so_to_whoever_reads_it(start: Start, dialect: str) -> None:
+    process, url = start(dialect)
+    chat(url, httpx.get(f"{url}/v1/models", trust_env=False).json()["data"][0]["id"])
+    log: Path = process.log  # type: ignore[attr-defined]
+    assert log.read_text().startswith(f"{SIMULATED}{dialect} on ")
+    found = reading.read(log)
+    assert found.engine == dialect
+    assert found.records
+    assert any("a simulated engine wrote this" in w.text for w in found.warnings)
 
 
 def test_figures_do_not_depend_on_the_speed_of_time(start: Start) -> None:
