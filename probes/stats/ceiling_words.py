@@ -70,8 +70,8 @@ ADVICE: dict[Verdict, dict[str, str]] = {
             "(vllm:num_preemptions_total)."
         ),
         "llamacpp": (
-            "Raise -c, or lower -np so that each request gets more of it; without --kv-unified a full slot can't "
-            "starve the others."
+            "Raise -c, or lower -np so that each request gets more of it; where all slots share one pool "
+            "(kv_unified), -no-kvu keeps a full one from starving the others."
         ),
         "": "Make the pool larger or requests shorter.",
     },
