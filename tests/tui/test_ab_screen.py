@@ -267,3 +267,13 @@ def test_on_the_live_screen_it_is_seen_and_held(on_screen: Show, feed: Any, read
         show(on_screen, feed, ready, size, beside, "space", "escape", "space")
         assert feed.asked[-1] == Pause(on=False)
         feed.paused = False
+
+
+@pytest.mark.parametrize("width", [54, 74, 154])
+def test_the_ratio_is_in_sight_at_every_width(width: int) -> None:
+    session = Session()
+    session.apply_all(told(BOTH, done="done"))
+    rows = _ab.measured(ASKED, session.frame(), width).plain.split("\n")
+    assert all(len(row) <= width for row in rows)
+    assert all("1.200" in row for row in rows if row.startswith("all   "))
+    assert sum(row.startswith("all   ") for row in rows) == 2

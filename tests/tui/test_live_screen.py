@@ -300,4 +300,4 @@ def test_what_can_be_done_first_is_what_can_be_done(on_screen: Show, feed: Any, 
     assert "draft depth —  as it was started" in on_screen(feed, [attached], SMALL, "p")
     assert "the server does not answer yet" in on_screen(feed, [attached], SMALL, "p")
     feed.past, feed.recipe = True, None
-    assert "nothing was measured in this run" in on_screen(feed, [run], SMALL)
+    assert "│ no figures " in on_screen(feed, [run], SMALL)

@@ -17,6 +17,8 @@ from tui.widgets.choice import Chosen
 from tui.widgets.dial import legal, said
 
 BUNDLE = "! more than one knob differs: this compares two bundles, not one flag"
+ROOMY = 66
+"""From so many cells on the table has its full columns; below, B/A would be cut off."""
 DECIDES = 20
 """The e-value that rejects "no difference" at 5 %."""
 COLOURS = {"BETTER": ink.GOOD, "WORSE": ink.BAD, "EQUIVALENT": ink.GOOD}
@@ -92,7 +94,7 @@ def measured(asked: Compare | None, frame: Frame, width: int) -> Text:
     out += [ink.hang("! ", Text(ink.safe(w), style=red), width, red) for w in result.get("warnings") or []]
     out += [*_differs(found, width), *_state(asked, result, width, ended=ended)]
     out += [ink.hang("! ", Text(told), width, ink.WARN) for told in (_against(result) if ended else [])]
-    rows = [Text(" "), *table(result, ended=ended)]
+    rows = [Text(" "), *table(result, width, ended=ended)]
     for row in rows:
         row.truncate(width, overflow="ellipsis")
     out += rows
@@ -154,23 +156,27 @@ def _state(asked: Compare | None, result: Mapping[str, Any], width: int, *, ende
     return _rows(rows, width)
 
 
-def table(result: Mapping[str, Any], *, ended: bool) -> list[Text]:
+def table(result: Mapping[str, Any], width: int, *, ended: bool) -> list[Text]:
     """A row for each category over all blocks, then one for each block, newest first. Dim until it has ended."""
+    sizes = (12, 15) if width >= ROOMY else (8, 11)
     rows = result.get("rows") or []
     if not rows:
         return [Text("no figure of a block yet", style="dim")]
     quiet = "" if ended else "dim"
-    out = [Text(f"{'block':<6}{'category':<12}│ {'A tok/s':<15}│ {'B tok/s':<15}│ B/A", style="bold")]
+    name, cell = sizes
+    out = [
+        Text(f"{'block':<6}{ink.pad('category', name)}│ {'A tok/s':<{cell}}│ {'B tok/s':<{cell}}│ B/A", style="bold")
+    ]
     if ended:
         for category, found in (result.get("per_category") or {}).items():
             mine = [r for r in rows if r["category"] == category]
             a, b = ([v for r in mine for v in r[arm]] for arm in ("a", "b"))
             ratio = f"{found['ratio']:.3f} {found['low'] - 1:+.1%}…{found['high'] - 1:+.1%}"
-            out.append(_line("all", category, a, b, ratio, "bold"))
+            out.append(_line("all", category, a, b, ratio, "bold", sizes))
     for row in reversed(_grouped(rows)):
         a, b = row["a"], row["b"]
         ratio = f"{sum(b) / len(b) / (sum(a) / len(a)):.3f}" if a and b and len(a) == len(b) else ink.NONE
-        out.append(_line(str(row["block"] + 1), row["category"], a, b, ratio, quiet))
+        out.append(_line(str(row["block"] + 1), row["category"], a, b, ratio, quiet, sizes))
     return out
 
 
@@ -180,9 +186,17 @@ def _grouped(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [row for block in blocks for row in reversed([r for r in rows if r["block"] == block])]
 
 
-def _line(block: str, category: str, a: Sequence[float], b: Sequence[float], ratio: str, style: str) -> Text:
-    name = f"{ink.pad(block, 6)}{ink.pad(ink.safe(category), 12)}"
-    return Text(f"{name}│ {speeds(a):<15}│ {speeds(b):<15}│ {ratio}", style=style)
+def _line(
+    block: str,
+    category: str,
+    a: Sequence[float],
+    b: Sequence[float],
+    ratio: str,
+    style: str,
+    sizes: tuple[int, int],
+) -> Text:
+    name = f"{ink.pad(block, 6)}{ink.pad(ink.safe(category), sizes[0])}"
+    return Text(f"{name}│ {speeds(a):<{sizes[1]}}│ {speeds(b):<{sizes[1]}}│ {ratio}", style=style)
 
 
 def speeds(values: Sequence[float]) -> str:

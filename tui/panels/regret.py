@@ -30,7 +30,7 @@ def draw(frame: Frame, width: int, height: int, *, past: bool = False) -> Text:
     if other := OTHERS.get(kind(result) or ""):
         return ink.lines([Text(conclusion(result), style="bold"), Text(other, style=ink.HOT)])
     if not names:
-        return Text("nothing was measured in this run" if past else _first_steps(frame), style="dim")
+        return Text("no figures" if past else _first_steps(frame), style="dim")
     if lone(result):
         result = {**result, "picks": {}}
     head, table, rules = _verdict(frame, result), _table(result, regret, names, width), _rules(result)
