@@ -42,7 +42,10 @@ def encode(event: events.Event) -> bytes:
 
 def decode(line: bytes | str) -> events.Event:
     """The event of one JSON line. Raises ValueError when it is none; fields it does not know are left out."""
-    found = msgspec.json.decode(line)
+    try:
+        found = msgspec.json.decode(line)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
     if not isinstance(found, dict) or found.get("kind") not in KINDS:
         raise ValueError("no event")
     event: events.Event = msgspec.convert(found, KINDS[found["kind"]])
@@ -53,7 +56,12 @@ def read(path: Path) -> Iterator[events.Event | events.Notice]:
     """The events of a file in order. A torn last line and unreadable lines come as notices, where they stand."""
     if not path.exists():
         return
-    with path.open("rb") as lines:
+    try:
+        lines = path.open("rb")
+    except OSError as problem:
+        yield events.Notice(0.0, "warning", f"{path.name} can't be read: {problem.strerror or problem}")
+        return
+    with lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 _ESCAPES = re.compile(
     r"\x1b(?:\[[0-9;:?<=>!]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[PX^_][^\x1b]*(?:\x1b\\)?|[ -/]*[0-~])"
@@ -16,3 +17,11 @@ def clean(text: str, most: int = 2000) -> str:
     if not text.isprintable():
         text = _CONTROLS.sub("·", _ESCAPES.sub("", text.replace("\t", "    ").rstrip("\r\n")).rpartition("\r")[2])
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def moment(at: float | None, form: str, unknown: str) -> str:
+    """A wall clock's seconds as local time; `unknown` for none, and for what no calendar has."""
+    try:
+        return time.strftime(form, time.localtime(at)) if at else unknown
+    except (ValueError, OverflowError, OSError):
+        return unknown

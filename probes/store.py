@@ -32,9 +32,13 @@ from probes.events import (
     RequestSent,
 )
 from probes.recipe import Recipe, Refused
+from probes.resultshape import fits
 
 FOLLOWED = (LogLines, LogRecords, CapacityRead, RequestSent)
 """Not kept in events.jsonl: they are read again from server.log and load.jsonl."""
+
+PARTS = frozenset({"recipe", "fingerprint", "starts", "sweep", "ab", "ceiling"})
+"""Mappings in run.yaml."""
 
 
 def home() -> Path:
@@ -114,24 +118,34 @@ class Run:
         _whole(self.path / "run.yaml", text)
 
     def description(self) -> dict[str, Any]:
-        """run.yaml as plain values; empty when there is none."""
+        """run.yaml as plain values; empty when there is none.
+
+        Parts that should be mappings, and aren't, are left out.
+        """
         try:
             found = yaml.safe_load((self.path / "run.yaml").read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError, UnicodeDecodeError):
+            json.dumps(found, default=str)  # refuses what holds itself
+        except (OSError, yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError, RecursionError):
             return {}
-        return found if isinstance(found, dict) else {}
+        if not isinstance(found, dict):
+            return {}
+        kept = {str(k): v for k, v in found.items() if k not in PARTS or isinstance(v, dict)}
+        groups = kept.get("fingerprint", {})
+        if not all(isinstance(groups.get(name) or {}, dict) for name in ("settings", "flags", "kv_type", "dial")):
+            del kept["fingerprint"]
+        return kept
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """result.json, whole or not at all."""
         _whole(self.result_file, json.dumps(result, ensure_ascii=False, indent=1, default=str))
 
     def result(self) -> dict[str, Any] | None:
-        """result.json, or None."""
+        """result.json, or None: also where it is damaged, as it can always be computed again."""
         try:
             found = json.loads(self.result_file.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return None
-        return found if isinstance(found, dict) else None
+        return found if isinstance(found, dict) and fits(found) else None
 
     def requests(self) -> Iterator[RequestDone]:
         """Every finished request, from load.jsonl (the master, with texts), each id once: the last record counts."""

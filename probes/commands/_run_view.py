@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import msgspec
 from probes.commands import _sweep_view
 from probes.gpu.room import gib
 from probes.history import Account, PhaseMemory, Start
+from probes.show import moment
 
 NOTICES = 12
 SKIPPED = frozenset({"kind", "final", "sentence", "verdict", "run", "engine", "run_path", "simulated", "cells"})
@@ -47,7 +47,7 @@ def head(run: Account) -> list[str]:
     """Which run this is and how it ended."""
     began = run.began
     told = " · SIMULATED" if began and began.simulated else ""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(began.at)) if began else "time unknown"
+    when = moment(began.at if began else None, "%Y-%m-%d %H:%M:%S", "time unknown")
     what = f"{began.engine} · {began.preset} · {began.model}" if began else "nothing was started"
     state = run.state if run.state != "interrupted" else f"interrupted ({run.step})"
     return [f"run {run.name}{told} · {when} · {run.plan or 'no plan'} · {state}", what, run.path]

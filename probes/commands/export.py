@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ CELL = (
 )  # fmt: skip
 """Columns of a cell, in order; new ones are only added at the end."""
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
+CONTROLS = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 QUOTED = set('",\r\n')
 
 
@@ -89,8 +91,9 @@ def _cell(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        # Surrogates can't be written, NUL ends a field in many readers, and a formula would run where it is opened.
-        text = value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+        # Surrogates can't be written, NUL ends a field in many readers, an escape would act on the terminal that shows
+        # it, and a formula would run where it is opened.
+        text = CONTROLS.sub("\N{REPLACEMENT CHARACTER}", value.encode("utf-8", "replace").decode())
         return f"'{text}" if text.startswith(FORMULA) else text
     return value
 

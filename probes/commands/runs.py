@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import click
 
 from probes.commands import _common as common
+from probes.show import moment
 
 
 @click.command()
@@ -44,7 +44,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
-    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(row["at"])) if row["at"] else "—"
+    when = moment(row["at"], "%Y-%m-%d %H:%M", "—")
     verdict = row["verdict"] or "—"
     if row["pick"] is not None:
         verdict += f" depth {row['pick']}"

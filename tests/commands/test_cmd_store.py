@@ -134,6 +134,23 @@ def test_a_computed_result_bars_depths_whose_flags_are_not_proven(make: Make) ->
     assert history.account(plain).result["unverified"] == []
 
 
+def test_any_two_depths_are_set_beside_each_other(make: Make, call: Call) -> None:
+    run = make()
+    told = call("show", run.name, "--between", "0:1").stdout.splitlines()
+    assert told[0] == "from depth 0 to 1: speed = accept length / step time"
+    assert "code         100.0 → 150.0 tok/s (+50.0%)" in told[1]
+    found = json.loads(call("show", run.name, "--between", "0:1", "--json").stdout)
+    assert [p["category"] for p in found["points"]] == ["code", "story"]
+    for span in ("0", "0:7", "a:1", "0:1:2"):
+        refused = call("show", run.name, "--between", span)
+        assert refused.exit_code == 2
+        assert refused.stderr == f"draftdial: --between {span}: write two measured depths as 3:4; measured: 0, 1\n"
+
+
+def test_both_first_token_times_of_two_prompts_are_shown(make: Make, call: Call) -> None:
+    assert "    0    50.0/50.0    50.0/50.0" in call("show", make().name).stdout.splitlines()
+
+
 def test_a_depth_that_ran_on_a_slowed_gpu_cannot_win(make: Make) -> None:
     plain = make()
     hot = GpuReading(0, "H200", "GPU-1", throttle=(THERMAL_HARDWARE,))
