@@ -166,17 +166,17 @@ class Lab:
                 if judged:
                     outcome = dataclasses.replace(outcome, judged=await self.judge())
                 outcomes.append(outcome)
-                try:
+                step = None
+                with contextlib.suppress(StopIteration):
                     step = plan.send(outcomes[-1])
-                except StopIteration:
-                    step = None
             plan.close()
             if not self._leave:
                 await self.bench.stop()
             self.wall_s += time.monotonic() - began
             total = len(outcomes) if judged else total
             end = "stopped: what was measured is kept" if self._cancelled else "done"
-            self._progress(name, len(outcomes), max(total, len(outcomes)), end, began, finished=True)
+            whole = sum(o.failed is None for o in outcomes)  # a point that was given up is no point that is done
+            self._progress(name, whole, max(total, len(outcomes)), end, began, finished=True)
         await self.judge(final=True)
         return outcomes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from probes import preset, store
-from probes.events import Event, RequestSent
+from probes.events import Event, PlanProgress, RequestSent
 from probes.lab import Lab
 from probes.measure.sweep import sweep
 from probes.recipe import Dial, Recipe
@@ -45,8 +45,10 @@ def test_leaving_amid_a_sweep_leaves_its_server(tmp_path: Path) -> None:
 def test_a_pause_that_came_too_late_does_not_hold_the_next_plan(tmp_path: Path) -> None:
     missing = Recipe("gone", "llamacpp", "/nonexistent/llama-server", "/nonexistent/m.gguf", Dial("ngram-simple", (0,)))
 
+    seen: list[Event] = []
+
     async def whole() -> list[object]:
-        lab = Lab(missing, store.create(tmp_path), lambda _: None, (0,))
+        lab = Lab(missing, store.create(tmp_path), seen.append, (0,))
         await lab.open()
         try:
             lab.pause(on=True)
@@ -57,3 +59,5 @@ def test_a_pause_that_came_too_late_does_not_hold_the_next_plan(tmp_path: Path) 
 
     (failed,) = asyncio.run(whole())
     assert str(failed).startswith("the server did not start")
+    last = [e for e in seen if isinstance(e, PlanProgress)][-1]
+    assert (last.done, last.total, last.finished) == (0, 1, True)
