@@ -9,6 +9,7 @@ from typing import Any
 from probes.commands._common import words
 from probes.events import Event, PlanProgress, RequestDone
 from probes.show import clean
+from probes.stats import tails
 
 
 def bar() -> Callable[[Event], None]:
@@ -67,7 +68,7 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         rest = [(cell.get("tpot_ms"), 8, ".2f"), (cell.get("ttft_ms"), 8, ".1f"), (cell.get("step_ms"), 8, ".2f")]
         left, right = (" ".join(f"{number(v, spec):>{width}}" for v, width, spec in part) for part in (figures, rest))
         out.append(f"{cell['depth']:>5} {cell['category']:<12} {cell.get('n', 0):>3} {left} {both or '—':>15} {right}")
-    out += ["", *_regret(result), ""]
+    out += ["", *_regret(result), "", *tails.lines(result), ""]
     for name in result.get("flags") or []:
         details = (result.get("flag_details") or {}).get(name) or []
         out.append(

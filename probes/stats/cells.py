@@ -66,6 +66,26 @@ class Cell:
         return accept_rate(self.accepted, self.drafted) if self.depth else None
 
     @property
+    def gap_ms(self) -> float | None:
+        """Step time by the gaps between bursts, pooled as time over gaps: steps differ, so a median would not do."""
+        time, gaps = 0.0, 0.0
+        for r, _ in self.timed:
+            mean = r.raw.get("burst_mean_ms") or r.burst_gap_ms
+            if mean and r.first is not None and r.last is not None and r.last > r.first:
+                time += 1000.0 * (r.last - r.first)
+                gaps += 1000.0 * (r.last - r.first) / mean
+        return time / gaps if gaps else None
+
+    @property
+    def ttfts(self) -> list[float]:
+        """Time to the first token in ms, one value a prompt: the median of its repeats."""
+        by_prompt: dict[str, list[float]] = {}
+        for r, _ in self.timed:
+            if (value := _ttft(r)) is not None:
+                by_prompt.setdefault(r.prompt_hash or r.prompt_id, []).append(value)
+        return [median(values) for values in by_prompt.values()]
+
+    @property
     def drafts_source(self) -> str | None:
         """Where the counts of drafts come from, if not from the replies: `/metrics`, `chunks`."""
         found = {source for r, _ in self.timed if (source := r.raw.get("drafts_source")) is not None}
@@ -87,6 +107,8 @@ class Cell:
             "decode_tps": [round(s, 4) for s in self.speeds],
             "tpot_ms": _rounded(pool_tpot_ms(self.parts), 4),
             "ttft_ms": _rounded(median(ttfts), 4) if ttfts else None,
+            "ttft_each_ms": [round(t, 4) for t in self.ttfts],
+            "gap_ms": _rounded(self.gap_ms, 4),
             "step_ms": _rounded(pool_step_ms(self.parts, plain=plain or self.drafted == 0), 4),
             "approximate": any(not d.exact for d in self.parts),
             "drafts_source": self.drafts_source,

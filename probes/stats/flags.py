@@ -68,20 +68,9 @@ def steps_disagree(cell: Cell) -> str | None:
     return f"{counted} steps counted, {implied} implied by the tokens: steps that draft nothing are not counted"
 
 
-def _mean_gap_ms(cell: Cell) -> float | None:
-    """Mean gap between bursts, pooled as time over gaps: steps differ in length, so a median would not do."""
-    time, gaps = 0.0, 0.0
-    for r, _ in cell.timed:
-        mean = r.raw.get("burst_mean_ms") or r.burst_gap_ms
-        if mean and r.first is not None and r.last is not None and r.last > r.first:
-            time += 1000.0 * (r.last - r.first)
-            gaps += 1000.0 * (r.last - r.first) / mean
-    return time / gaps if gaps else None
-
-
 def step_routes_differ(cell: Cell) -> str | None:
     """Accept length x TPOT against the gaps between bursts, which need no counters."""
-    gap = _mean_gap_ms(cell)
+    gap = cell.gap_ms
     length, token = (1.0 if cell.depth == 0 else pool_len(cell.parts)), pool_tpot_ms(cell.parts)
     if gap is None or length is None or token is None:
         return None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -13,6 +14,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from probes.session import Frame
+from probes.stats import tails
+from probes.stats.points import between, words
 from tui.panels._cells import OTHERS, SETTLED, cells, conclusion, kind, mean
 from tui.widgets import ink
 from tui.widgets.ceiling import verdict
@@ -49,6 +52,7 @@ class Why(ModalScreen[int | None]):
             if ceiling.rivals:
                 out.append(Option(Text(f"could also be: {', '.join(ceiling.rivals)}", style="dim")))
             out += [self._line(e.line, e.text) for e in ceiling.evidence]
+        out += [Option(text) for text in self._apart(self._frame.result or {})]
         out += self._capacity()
         return out
 
@@ -85,6 +89,17 @@ class Why(ModalScreen[int | None]):
             row += f"  {', '.join(f'{v} {k}' for k, v in bad.items())}" if bad else ""
             out.append(Text(row, style="" if c.get("state") in SETTLED else "dim"))
         return out
+
+    def _apart(self, result: Mapping[str, Any]) -> list[Text]:
+        """What sets the pick apart from its rivals, half by half; then the slow end of the first tokens."""
+        out = []
+        found, picks = cells(self._frame), result.get("picks") or {}
+        lead = (result.get("decision") or {}).get("leading", picks.get("minimax"))
+        for rival in dict.fromkeys(p for p in picks.values() if p not in {None, lead}):
+            if lead is not None and (said := words(between(found, int(rival), int(lead)))):
+                out += [Text(" "), *(Text(ink.safe(line), style="dim" if i else "") for i, line in enumerate(said))]
+        told = tails.lines(result)
+        return [*out, Text(" "), *(Text(ink.safe(line), style="dim") for line in told)] if told else out
 
     def _capacity(self) -> list[Option]:
         """What the server said it can hold, each with its line."""

@@ -1,0 +1,36 @@
+"""The page of reasons: what sets the leading depth apart from its rivals, and the slow end of first tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probes.events import Event, Judged
+from probes.session import Session
+from tui.screens.why import Why
+
+
+def said(facts: list[Event], **changes: Any) -> list[str]:
+    """The page's lines for these facts, with changes to the result."""
+    session = Session()
+    session.apply_all(facts)
+    result = dict(session.frame().result or {})
+    session.apply(Judged(8.0, result | changes))
+    return [str(option.prompt) for option in Why(session.frame())._options()]
+
+
+def test_the_leading_depth_is_set_apart_from_each_rival(facts: list[Event]) -> None:
+    picks = {"median": 0, "mean": 2, "minimax": 2}
+    lines = said(facts, picks=picks, decision={"leading": 2})
+    head = lines.index("from depth 0 to 2: speed = accept length / step time")
+    assert lines[head + 1].split()[0] == "code"
+    assert "accept length ×1.250" in lines[head + 1]  # 100 tokens in 80 steps
+    assert not [line for line in lines if line.startswith("from depth 2 to 2")]
+
+
+def test_where_all_rules_agree_nothing_is_set_apart(facts: list[Event]) -> None:
+    lines = said(facts, picks={"median": 2, "mean": 2, "minimax": 2}, decision={"leading": 2})
+    assert not [line for line in lines if line.startswith("from depth")]
+
+
+def test_both_first_token_times_are_there(facts: list[Event]) -> None:
+    assert [line for line in said(facts) if line.split()[:2] == ["0", "100.0/100.0"]]
