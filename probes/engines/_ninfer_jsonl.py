@@ -25,11 +25,13 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one line of the request log says. `capacity` is set by a start's event alone."""
+    """What one line of the request log says. `capacity` and `instance` are set by a start's event alone."""
 
     record: Record | None
     capacity: Capacity | None = None
     problems: tuple[str, ...] = ()
+    instance: str | None = None
+    """Which process it is: a log that is rotated begins again with the start of the process that goes on."""
 
 
 def parse(text: str) -> Object | None:
@@ -54,7 +56,8 @@ def read(line: int, text: str) -> Entry | None:
         if isinstance(schema, int) and schema > NEWEST:
             problems.append(f"request log schema {schema} is newer than {NEWEST}: fields are read by name")
         fields, capacity = _start(line, event)
-        return Entry(Record(line, "boot", fields, at, text=name), capacity, tuple(problems))
+        record = Record(line, "boot", fields, at, text=name)
+        return Entry(record, capacity, tuple(problems), word(event.get("server_instance_id")))
     kind, fields = _event(name, event, problems)
     if kind is None:
         return Entry(None)
@@ -201,11 +204,17 @@ def _start(line: int, event: Object) -> tuple[dict[str, Any], Capacity]:
     lanes = whole(engine.get("max_concurrency"))
     if tokens is None:
         return known(fields), Capacity(lanes=lanes, lines={"lanes": line} if lanes else {})
-    found = pool.Pool(tokens, word(fields["kv_dtype"]), word(fields["kv_mode"]), pages, worst)
+    memory = part(event, "memory")
+    runtime, free = whole(memory.get("runtime_reservation_bytes")), whole(memory.get("available_after_startup_bytes"))
+    found = pool.Pool(tokens, word(fields["kv_dtype"]), word(fields["kv_mode"]), pages, worst, runtime, free)
     capacity = pool.capacity(found, lanes, None, reserving=None)
     exact = whole(engine.get("max_context"))
     capacity = replace(
-        capacity, max_context=exact or capacity.max_context, batch_tokens=whole(engine.get("prefill_chunk"))
+        capacity,
+        max_context=exact or capacity.max_context,
+        batch_tokens=whole(engine.get("prefill_chunk")),
+        weights_bytes=whole(part(memory, "weights").get("used_bytes")),
+        kv_bytes=whole(memory.get("kv_payload_bytes")),
     )
     names = [n for n in capacity.__slots__ if n not in {"lines", "explain", "per"} and getattr(capacity, n) is not None]
     return known(fields), replace(capacity, lines=dict.fromkeys(names, line))

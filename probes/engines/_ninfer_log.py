@@ -39,6 +39,7 @@ class Reader:
         self._held: Record | None = None
         self._unsure: str | None = None
         self._failing: Record | None = None
+        self._instance: str | None = None
 
     @property
     def dialect(self) -> str | None:
@@ -189,6 +190,9 @@ class Reader:
             self._clip(number, text)
             return
         self._dialect = "jsonl"
+        if read.instance is not None and read.instance == self._instance:
+            return
+        self._instance = read.instance or self._instance
         if read.capacity is not None:
             self._capacity = read.capacity
         for problem in read.problems:

@@ -10,6 +10,7 @@ from probes.engines._ninfer_text import lines
 from probes.engines._unwrap import unwrap
 from probes.events import Kind
 
+_OWN_GRAMMAR = "the request's own schema, grammar or choice is the cause, not the server"
 CODES: dict[str, tuple[str, str]] = {
     "server overloaded": (
         "overloaded",
@@ -35,7 +36,14 @@ CODES: dict[str, tuple[str, str]] = {
     "overload": ("overloaded", "the queue is full: send fewer at once"),
     "timeout": ("queue_timeout", "it waited too long to be admitted; the server is alive"),
     "client input": ("rejected", ""),
-}
+    **dict.fromkeys(
+        (
+            "invalid json schema", "unsupported json schema", "unsatisfiable json schema", "invalid grammar",
+            "invalid choice", "invalid regex", "constraint dead end",
+        ),
+        ("rejected", _OWN_GRAMMAR),
+    ),
+}  # fmt: skip
 
 
 _TEXTS = {

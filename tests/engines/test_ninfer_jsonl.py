@@ -126,6 +126,23 @@ def test_without_word_of_pauses_what_admission_promises_is_not_known() -> None:
     assert reader.capacity.reserving is None
 
 
+def test_a_rotated_request_log_that_repeats_its_start_is_no_restart() -> None:
+    first = json.dumps(START | {"server_instance_id": "serve-7-1"})
+    reader, records = read([first, json.dumps(EVENT), first, json.dumps(EVENT)])
+    assert [record.kind for record in records] == ["boot", "request", "request"]
+    assert reader.capacity.lines["lanes"] == 1
+    _, records = read([first, json.dumps(START | {"server_instance_id": "serve-8-1"})])
+    assert [record.kind for record in records] == ["boot", "boot"]
+
+
+def test_the_request_log_tells_the_memory() -> None:
+    memory = {"weights": {"used_bytes": 4096}, "kv_payload_bytes": 1024, "available_after_startup_bytes": 2**31}
+    reader, _ = read([json.dumps(START | {"memory": memory})])
+    capacity = reader.capacity
+    assert (capacity.weights_bytes, capacity.kv_bytes, capacity.free_bytes) == (4096, 1024, 2**31)
+    assert capacity.lines["kv_bytes"] == 1
+
+
 def test_values_of_the_wrong_kind_are_left_out() -> None:
     odd = {**EVENT, "timings_seconds": {"ttft": 1e308, "total": 1e307, "decode": float("nan")},
            "speculative": {**EVENT["speculative"], "backend": float("nan")}}  # type: ignore[dict-item]  # fmt: skip

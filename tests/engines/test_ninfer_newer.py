@@ -112,6 +112,16 @@ def test_a_client_that_hung_up_while_its_answer_was_sent_is_no_fault_of_the_serv
     assert "nothing broke" in record.fields["hint"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "code"),
+    [("rejected during prepare", "unsupported json schema"), ("failed during generation", "constraint dead end")],
+)
+def test_a_request_whose_own_grammar_is_wrong_is_turned_away(phase: str, code: str) -> None:
+    (record,) = read(stamped(f"req#7 {phase} | openai-chat | HTTP 400 | {code}"))[1]
+    assert (record.kind, record.fields["outcome"]) == ("reject", "rejected")
+    assert "not the server" in record.fields["hint"]
+
+
 REFUSED = [
     ("planning runtime", "requires 12320728576 bytes, but only 12056834048 bytes are available", "--kv-capacity"),
     ("pinning host KV", "cudaMallocHost failed: cudaErrorMemoryAllocation", "--host-kv-mib"),
