@@ -113,8 +113,8 @@ def _across(depths: Sequence[int]) -> Callable[[int], float]:
 
 
 def _round_up(value: float) -> float:
-    """The least of 1, 2, 2.5, 5 or 10 times a power of ten that is not below; 1 for nothing."""
-    if value <= 0:
+    """The least of 1, 2, 2.5, 5 or 10 times a power of ten that is not below; 1 for nothing, or next to nothing."""
+    if value < 1e-300:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
     return next(m * power for m in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 20) if m * power >= value)

@@ -20,7 +20,7 @@ DAMAGE = {
         b'{"regret": {"0": 5}}', b'{"cells": [{"category": "code", "accept_rate": "x"}]}', b'{"unverified": 5}',
     ],
     "run.yaml": [
-        b"", b"\xff", b"[" * 3000, b"a: &a [*a]", b"!!bool x", b"recipe: 5", b"recipe: {workload: 5}", b"sweep: 5",
+        b"", b"\xff", b"[" * 600, b"a: &a [*a]", b"!!bool x", b"recipe: 5", b"recipe: {workload: 5}", b"sweep: 5",
         b"sweep: {mix: code=x}", b"sweep: {mix: code=0}", b"fingerprint: {settings: 5}", b"2020-01-01: 1",
         b"sweep: {preset: sim-vllm, depths: 5, rounds: x}", b"ab: {preset: sim-vllm, a_texts: 5}",
     ],
@@ -43,7 +43,7 @@ def test_no_damage_to_a_run_stops_a_command(name: str, make: Make, call: Call, t
         for words in (
             ("show", victim, "--recompute"), ("show", victim, "--json"), ("runs",), ("compare", good.name, victim),
             ("export", victim, "--format", "csv", "--cells"), ("export", victim, "--format", "json"),
-            ("report", victim, "-o", str(tmp_path / "r.html")), ("sweep", "--resume", victim), ("ab", "--resume", victim),
+            ("sweep", "--resume", victim), ("ab", "--resume", victim), ("report", victim, "-o", str(tmp_path / "r")),
         ):  # fmt: skip
             found = call(*words)
             assert found.exit_code in {0, 2}, (words, data and data[:40], found.output)

@@ -377,6 +377,7 @@ NUMBERS = st.one_of(st.none(), st.floats(), st.integers(-5, 10**9), st.lists(st.
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["a", "<b>", "c"]), NUMBERS), max_size=12))
+@example([(0, "a", 5e-324)])
 def test_a_chart_is_well_formed_whatever_the_figures(cells: list[tuple[int, str, Any]]) -> None:
     data = charts.series([{"depth": d, "category": c, "v": v} for d, c, v in cells], "v")
     text = charts.chart("V & w", data, ["a", "<b>"])
