@@ -128,7 +128,8 @@ def main() -> None:
             if event["kind"] == "server" and event["state"] == "ready":
                 boots.setdefault(event["depth"], []).append(event["boot_s"])
         print(f"### {folder.name}\n")
-        print("\n".join(depth_table(result, boots)), end="\n\n")
+        if "cells" in result:  # a sweep's; what a ceiling plan found is `draftdial show`'s to tell
+            print("\n".join(depth_table(result, boots)), end="\n\n")
         print("\n".join(memory_table(found)), end="\n\n")
         if asked.smi:
             print(beside_smi(found, asked.smi), end="\n\n")
