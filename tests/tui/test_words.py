@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from probes.events import Event, ServerChanged
-from probes.session import Session
-from tui.panels import server
+from probes.events import Event, Judged, ServerChanged
+from probes.session import Frame, Session
+from tui.panels import regret, server
 from tui.widgets import ink
 
 
@@ -18,6 +18,25 @@ def test_a_cut_middle_keeps_both_ends(text: str, width: int) -> None:
     assert cell_len(shown) <= width
     if cell_len(text) <= width:
         assert shown == text
+
+
+def judged(sentence: str, needs: int) -> Frame:
+    row = {"code": 0.0, "story": 0.1, "worst": 0.1}
+    session = Session()
+    result = {
+        "categories": ["code", "story"], "regret": {str(d): row for d in range(9)}, "picks": {}, "flags": [],
+        "cells": [], "verdict": {"state": "UNDECIDED", "sentence": sentence, "needs_requests": needs},
+    }  # fmt: skip
+    session.apply(Judged(1.0, result))
+    return session.frame()
+
+
+def test_what_is_needed_survives_a_cut_sentence() -> None:
+    said = "Undecided between depth 3 (4 chances in 10), depth 4 (3 chances in 10) and depth 5 (2 chances in 10); "
+    said += "about 24 requests more should settle it."
+    frame = judged(said, 24)
+    assert regret.draw(frame, 57, 11).plain.startswith("UNDECIDED · about 24 more requests · Between depth 3")
+    assert regret.draw(frame, 120, 30).plain.startswith("UNDECIDED · Between depth 3")
 
 
 def test_the_cure_at_the_end_survives() -> None:

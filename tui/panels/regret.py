@@ -39,6 +39,7 @@ def draw(frame: Frame, width: int, height: int, *, past: bool = False) -> Text:
     told = [] if rules is None or height < SHORT else [rules]
     needed = len(table) + sum(_rows(t, width) for t in told)
     if _rows(head, width) > max(2, height - needed):
+        head = _verdict(frame, result, first=True)
         head.truncate(max(2, height - needed) * width - 8, overflow="ellipsis")
     left = height - _rows(head, width) - sum(_rows(t, width) for t in told)
     if len(table) > left:
@@ -72,8 +73,11 @@ def _rows(text: Text, width: int) -> int:
     return max(1, -(-text.cell_len // max(1, width - 2)))
 
 
-def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
-    """The verdict in a word, then its sentence; the word is not said twice."""
+def _verdict(frame: Frame, result: Mapping[str, Any], *, first: bool = False) -> Text:
+    """The verdict in a word, then its sentence; the word is not said twice.
+
+    `first`: what is still needed comes before the sentence, because the sentence will be cut.
+    """
     verdict = result.get("verdict") or {}
     state = str(verdict.get("state") or ink.NONE)
     word, sentence = spoken(verdict)
@@ -85,7 +89,7 @@ def _verdict(frame: Frame, result: Mapping[str, Any]) -> Text:
     if result.get("simulated") or (frame.run and frame.run.simulated):
         text.append(" SIMULATED", style=f"bold {ink.WARN}")
     needs = verdict.get("needs_requests")
-    if needs and str(needs) not in sentence:
+    if needs and (first or str(needs) not in sentence):
         text.append(f" · about {needs} more requests", style="not bold default")
     return text.append(f" · {sentence}" if sentence else "", style="not bold default")
 
