@@ -37,7 +37,7 @@ from probes.events import (
     RequestSent,
     ServerChanged,
 )
-from probes.launch import launch
+from probes.launch import container_id, launch
 from probes.load.process import LoadProcess
 from probes.masking import mask
 from probes.measure.ceiling import LANES
@@ -174,7 +174,8 @@ class Bench:
             self.memory.about(phase="idle", gone=True)
             return False
         self.boots.append(self.server.boot_s or 0.0)
-        self.memory.about(phase="idle", pgid=self.server.pid)
+        inside = await asyncio.to_thread(container_id, made)
+        self.memory.about(phase="idle", pgid=self.server.pid, container=inside)
         await self._read_back(recipe, start.url)
         return True
 
@@ -287,6 +288,8 @@ class Bench:
                 self._boot_records.extend(event.records[: BOOT_RECORDS - len(self._boot_records)])
                 told = [r for r in event.records if r.kind == "request" and "drafted" in r.fields]
                 self.request_records.extend(told)
+                ready = next((r.line for r in event.records if r.kind == "ready"), None)
+                self.server.ready_line = self.server.ready_line or ready
             if isinstance(event, CapacityRead):
                 self.capacity = event.capacity
             mine = isinstance(event, LogRecords) and event.restart == (0 if self.attached else self.restart)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "srun": ("args", "reach"),
 }
 """Legal keys of `launcher_options` by launcher; `args` is a list of words put before the image, host or program."""
+
+INSPECT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,19 @@ def launch(recipe: Recipe, argv: Sequence[str], env: Mapping[str, str], port: in
     if recipe.binary == SIMULATOR:
         return _simulator(recipe, argv, name.rpartition("-")[2])
     return Launch(tuple(argv), host=recipe.host)
+
+
+def container_id(made: Launch) -> str | None:
+    """The id of the container that this start runs in, as /proc has it for its processes; None where it has none."""
+    if made.container is None:
+        return None
+    line = (made.argv[0], "inspect", "--format", "{{.Id}}", made.container)
+    try:
+        done = subprocess.run(line, capture_output=True, text=True, timeout=INSPECT_S, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = done.stdout.strip()
+    return found if done.returncode == 0 and len(found) >= len("0123456789ab") and found.isalnum() else None
 
 
 def _simulator(recipe: Recipe, argv: Sequence[str], nth: str) -> Launch:

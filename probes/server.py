@@ -32,6 +32,8 @@ from probes.recipe import Limits, Recipe, Refused
 ASK_S, STATE_S = 2.0, 5.0
 """Seconds for a health check, and for what a server says of itself."""
 HEALTH_BYTES = 1 << 16
+NO_PATH = frozenset({401, 403, 404, 405})
+"""Answers of a server that is up, and has no such path or keeps it for those with a key."""
 FIRST_LINES, LAST_LINES = 300, 300
 """Lines of a start that are kept to explain a failure: the reason is often the first line, the usage text the last."""
 LOCAL = ("127.0.0.1", "localhost", "::1", "0.0.0.0", "::")
@@ -147,6 +149,8 @@ class Server:
         self.lines = Lines()
         self.progress = ""
         """The last line or progress bar, for the screen while it boots."""
+        self.ready_line: int | None = None
+        """The line of the log that says it is ready, once it was read."""
         self._emit = emit
         self._explain = explain
         self._given_up = False
@@ -170,7 +174,7 @@ class Server:
             self.now = start
             self._say("failed", reason=f"port {start.port} is taken by {owner}", hint="choose port: auto, or stop it")
             return False
-        self.now, self.lines, self.progress = start, Lines(), ""
+        self.now, self.lines, self.progress, self.ready_line = start, Lines(), "", None
         self.pid, self.boot_s, self._facts = None, None, {}
         self._told.clear()
         self._began = time.monotonic()
@@ -194,7 +198,10 @@ class Server:
         return False
 
     async def _until_ready(self, start: Start) -> bool:
-        """Ask the ready path until it answers 200, the process ends, or the time limit passes."""
+        """Ask the ready path until it answers 200, the process ends, or the time limit passes.
+
+        A server whose log says that it is ready need not have the path, or may want a key for it: any answer will do.
+        """
         pause, told_at = 0.01, 0.0
         async with httpx.AsyncClient(trust_env=False, timeout=ASK_S) as http:
             while time.monotonic() - self._began < self.limits.boot_s:
@@ -202,7 +209,8 @@ class Server:
                     return False
                 left = self.limits.boot_s - (time.monotonic() - self._began)
                 reply = await fetch.get(http, start.url + start.ready_path, min(ASK_S, max(left, 0.1)), HEALTH_BYTES)
-                if reply is not None and reply.status == 200 and "exit" not in self._facts:
+                well = reply is not None and (reply.status == 200 or (self.ready_line and reply.status in NO_PATH))
+                if reply is not None and well and "exit" not in self._facts:
                     # The simulated engine tells its own boot time: its clock may run faster than ours.
                     with contextlib.suppress(KeyError, ValueError):
                         self._facts["simulated_boot_s"] = float(reply.headers["x-simulated-boot"])
@@ -215,8 +223,12 @@ class Server:
                     await asyncio.wait_for(self._told.wait(), pause)
                 self._told.clear()
                 pause = min(pause * 1.3, 0.25)
-        last = self.progress  # of its start: what it says when it is ended explains nothing
+        last, line = self.progress, self.ready_line  # of its start: what it says when it is ended explains nothing
         await self._end()
+        if line:
+            why = f"line {line} of its log says that it is ready, and {start.url}{start.ready_path} does not answer"
+            self._say("failed", reason=why, hint="do the preset's flags move its host, port or paths?")
+            return False
         self._say(
             "failed",
             reason=f"not ready after {self.limits.boot_s:g} s; last line: {last or 'none'}",

@@ -129,6 +129,22 @@ def test_a_stand_in_launcher_is_run_and_its_server_ended_when_the_console_goes(l
     assert said[-1] == list(made.cleanup[1:])
 
 
+@pytest.mark.parametrize(
+    ("says", "code", "found"),
+    [("3f" * 32, 0, "3f" * 32), ("", 0, None), ("Error: no such object", 1, None), ("no id", 0, None)],
+)
+def test_a_container_is_known_by_its_id(tmp_path: Path, says: str, code: int, found: str | None) -> None:
+    program = tmp_path / "docker"
+    program.write_text(
+        f'#!/bin/sh\n[ "$1 $2 $3 $4" = "inspect --format {{{{.Id}}}} dd-1" ] && echo {says}\nexit {code}\n'
+    )
+    program.chmod(0o755)
+    made = launch.Launch((str(program), "run"), container="dd-1")
+    assert launch.container_id(made) == found
+    assert launch.container_id(launch.Launch((str(program), "run"))) is None
+    assert launch.container_id(launch.Launch((str(tmp_path / "none"),), container="dd-1")) is None
+
+
 def test_a_recipe_with_a_launcher_is_not_looked_for_on_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,6 +59,35 @@ def test_a_start_that_is_given_up_is_no_failure(tmp_path: Path) -> None:
     assert after[:3] == ["draining", "stopped", "starting"]
 
 
+@pytest.mark.parametrize("status", [401, 404])
+def test_a_server_whose_log_says_ready_need_not_have_the_path(tmp_path: Path, status: int) -> None:
+    async def story(server: Server, told: Told) -> None:
+        start = start_of("--status", str(status))
+        starting = asyncio.create_task(server.start(start))
+        while port_owner("127.0.0.1", start.port) is None or "GET" not in server.log.read_text():
+            await asyncio.sleep(0)
+        assert server.state in {"starting", "loading"}, "the answer alone proves nothing"
+        server.ready_line = 1
+        assert await starting
+
+    assert "ready" in [e.state for e in play(tmp_path / "server.log", story)]
+
+
+def test_a_server_that_is_ready_elsewhere_is_told_as_that(tmp_path: Path) -> None:
+    async def story(server: Server, told: Told) -> None:
+        starting = asyncio.create_task(server.start(start_of("--unready")))
+        while server.pid is None:
+            await asyncio.sleep(0)
+        server.ready_line = 41
+        assert await starting is False
+
+    failed = next(e for e in play(tmp_path / "server.log", story, boot_s=0.5) if e.state == "failed")
+    assert failed.reason is not None
+    assert failed.reason.startswith("line 41 of its log says that it is ready, and http://127.0.0.1:")
+    assert failed.reason.endswith("/health does not answer")
+    assert failed.hint == "do the preset's flags move its host, port or paths?"
+
+
 def test_starts_answers_and_stops(tmp_path: Path) -> None:
     async def story(server: Server, told: Told) -> None:
         start = start_of()

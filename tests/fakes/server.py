@@ -16,6 +16,7 @@ def main() -> int:
     args = argparse.ArgumentParser()
     args.add_argument("--port", type=int, required=True)
     args.add_argument("--refuse", default="")
+    args.add_argument("--status", type=int, default=200)
     args.add_argument("--unready", action="store_true")
     args.add_argument("--ignore-term", action="store_true")
     args.add_argument("--die", action="store_true")
@@ -36,7 +37,7 @@ def main() -> int:
             if self.path == "/die":
                 print("about to abort", flush=True)
                 signal.raise_signal(signal.SIGKILL)
-            self.send_response(503 if options.unready else 200)
+            self.send_response(503 if options.unready else options.status)
             self.end_headers()
             self.wfile.write(DEEP if self.path == "/deep" else b"{}")
             with contextlib.suppress(OSError):
