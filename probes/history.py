@@ -25,7 +25,7 @@ from probes.events import (
     ServerChanged,
     Warn,
 )
-from probes.gpu.room import HighWater, Mark
+from probes.gpu.room import HighWater, Mark, split
 from probes.gpu.throttle import Slowed
 from probes.replay import replay
 from probes.stats.degenerate import degenerate_text
@@ -85,6 +85,8 @@ class Account:
     memory: tuple[PhaseMemory, ...]
     free_after_boot: int | None
     free_under_load: int | None
+    split: str | None
+    """What the memory in use consists of by the engine's own lines, and what none of them names."""
     outcomes: Mapping[str, int]
     warmups: int
     capacity: Capacity | None
@@ -166,6 +168,14 @@ class _Sum:
         found = [f for r in self.restarts if r and (f := getattr(self.high, which)(r)) is not None]
         return min(found, default=None)
 
+    def split(self) -> str | None:
+        """Of the tightest GPU at its fullest in the last start whose capacity is known; None without either."""
+        at = self.capacity.restart if self.capacity else 0
+        marks = [m for phase in ("load", "probe", "idle") if (m := self.high.tightest(at, phase)) is not None]
+        if self.capacity is None or not marks:
+            return None
+        return split(marks[0].peak_ours or marks[0].peak_used, self.capacity.capacity).sentence
+
 
 def _with(start: Start, **changes: Any) -> Start:
     from dataclasses import replace
@@ -203,6 +213,7 @@ def account(run: Run, *, recompute: bool = False) -> Account:
         memory=found.memory(),
         free_after_boot=found.least("free_after_boot"),
         free_under_load=found.least("free_under_load"),
+        split=found.split(),
         outcomes=dict(outcomes),
         warmups=len(requests) - len(measured),
         capacity=found.capacity.capacity if found.capacity else None,

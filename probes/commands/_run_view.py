@@ -116,6 +116,7 @@ def memory(run: Account) -> list[str]:
         out.append(
             f"free on the tightest GPU: {size(run.free_after_boot)} after boot, {size(run.free_under_load)} under load"
         )
+        out += [run.split] if run.split else []
     else:
         out.append("no GPU was seen: resident memory of the server alone")
     return out

@@ -22,6 +22,8 @@ from probes.commands import _report_charts as charts
 from probes.commands.export import as_csv, as_json
 from probes.commands.runs import spans
 from probes.events import (
+    Capacity,
+    CapacityRead,
     Event,
     FlagsInForce,
     GpuReading,
@@ -132,6 +134,17 @@ def test_a_computed_result_bars_depths_whose_flags_are_not_proven(make: Make) ->
     run = make(events=[e for e in events if not isinstance(e, RequestDone)])
     assert history.account(run).result["unverified"] == [0, 1]
     assert history.account(plain).result["unverified"] == []
+
+
+def test_memory_in_use_is_split_by_the_engines_lines_of_that_start() -> None:
+    found = history._Sum()
+    assert found.split() is None
+    gpu = GpuReading(0, "H200", "GPU-1", total=80 * GIB, used=50 * GIB, free=30 * GIB, ours=48 * GIB)
+    for restart, phase, ours in ((1, "load", 70), (2, "idle", 40), (2, "probe", 48)):
+        found.take(MemorySample(1.0, restart, (dataclasses.replace(gpu, ours=ours * GIB),), phase=phase))
+    found.take(CapacityRead(2, Capacity(weights_bytes=16 * GIB, kv_bytes=30 * GIB)))
+    said = "48.0 GiB in use = weights 16.0 GiB + pools 30.0 GiB + 2.0 GiB that no line names"
+    assert str(found.split()).startswith(said)
 
 
 def test_any_two_depths_are_set_beside_each_other(make: Make, call: Call) -> None:

@@ -65,6 +65,19 @@ def test_gpus_come_before_the_host_with_what_is_not_known_as_a_dash() -> None:
     assert "the driver does not answer" in shown
 
 
+def test_memory_in_use_is_split_by_the_engines_own_lines() -> None:
+    gib = 1 << 30
+    sample = MemorySample(1.0, 1, (GpuReading(0, "big", total=32 * gib, used=30 * gib, free=2 * gib, ours=28 * gib),))
+    told = Capacity(weights_bytes=18 * gib, kv_bytes=6 * gib)
+    assert (
+        "weights 18.0 GiB  pools 6.0 GiB  unnamed 4.0 GiB"
+        in memory.draw(frame_of(sample, CapacityRead(1, told)), 60, 8).plain
+    )
+    assert "unnamed" not in memory.draw(frame_of(sample, CapacityRead(1, Capacity(lanes=3))), 60, 8).plain
+    claims = CapacityRead(1, Capacity(weights_bytes=29 * gib))
+    assert "weights 29.0 GiB  1.0 GiB too much" in memory.draw(frame_of(sample, claims), 60, 8).plain
+
+
 def test_two_requests_are_both_shown_and_more_are_averaged() -> None:
     assert speed.words({"decode_tps": [10.0, 12.0]}) == "10.0/12.0"
     assert speed.words({"decode_tps": [10.0, 12.0, 14.0]}) == "12.0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from probes.events import GpuReading
+from probes.gpu.room import split
 from probes.session import Frame
 from tui.panels import Panel
 from tui.widgets import ink
@@ -28,6 +29,8 @@ def draw(frame: Frame, width: int, height: int) -> Text:
         )
         out.append(_bar("host", used, sample.host_total, width))
         out.append(Text(f"server {ink.size(sample.server_rss)} resident"))
+    if parts := _parts(frame):
+        out.append(Text(parts, style="dim"))
     history = [m.used for m in frame.memory_history]
     if any(h is not None for h in history):
         out.append(Text(ink.strip(history, width), style=ink.HOT))
@@ -38,6 +41,19 @@ def draw(frame: Frame, width: int, height: int) -> Text:
             shown = " ".join(f"{ink.safe(phase)} {ink.size(value)}" for phase, value in marks.items())
             out.append(Text(f"{word}: {shown}", style="dim"))
     return ink.lines(out[:height])
+
+
+def _parts(frame: Frame) -> str:
+    """What the engine's own lines say is in the tightest GPU, and what none of them names; empty where none speak."""
+    tight = frame.memory.gpus[0] if frame.memory and frame.memory.gpus else None
+    used = None if tight is None else tight.ours if tight.ours is not None else tight.used
+    if frame.capacity is None or used is None:
+        return ""
+    found = split(used, frame.capacity)
+    told = (("weights", found.weights), ("pools", found.pools), ("other", found.other))
+    parts = [f"{name} {ink.size(size)}" for name, size in told if size is not None]
+    left = f"unnamed {ink.size(found.rest)}" if found.rest >= 0 else f"{ink.size(-found.rest)} too much"
+    return "  ".join([*parts, left]) if parts else ""
 
 
 def _bar(name: str, used: int | None, total: int | None, width: int) -> Text:
@@ -61,5 +77,5 @@ def _gpu(gpu: GpuReading, width: int) -> list[Text]:
     return out
 
 
-USES = ("memory", "memory_history", "high_water", "low_free")
+USES = ("memory", "capacity", "memory_history", "high_water", "low_free")
 PANEL = Panel("memory", "memory", "turn", 3, 7, lambda _: Drawn("memory", "Memory", USES, draw))
