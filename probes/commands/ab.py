@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -57,7 +58,7 @@ def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json:
             work = dataclasses.replace(recipe.workload, max_tokens=asked["max_tokens"])
             recipe = dataclasses.replace(recipe, workload=work)
         a, b = (_arm(recipe, asked[name]) for name in ("a_texts", "b_texts"))
-        floor = _floor(asked["floor"], recipe)
+        floor = _floor(asked["floor"], recipe, asked["a_texts"])
         boot_s, request_s = costs(recipe.name)
         design = ab.design(boot_s, asked["blocks"], asked["prompts"], 0 if floor is not None else None)
         _tell(recipe, ab.differences(a, b), design, boot_s, request_s)
@@ -85,9 +86,9 @@ def _tupled(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _floor(text: str | None, recipe: Any) -> float | None:
-    """A noise floor as log sd: a number, or from a run of the same preset."""
-    from probes import store
+def _floor(text: str | None, recipe: Any, a_texts: Sequence[str]) -> float | None:
+    """A noise floor as log sd: a number, or from a run whose arm A was this one, with the same fingerprint."""
+    from probes import fingerprint, models, store
     from probes.recipe import Refused
 
     if text is None:
@@ -99,9 +100,15 @@ def _floor(text: str | None, recipe: Any) -> float | None:
         found = ((run.result() or {}).get("floor") or {}).get("upper")
         if found is None:
             raise Refused(f"--floor {text}: that run measured no floor") from None
-        theirs = (run.description().get("recipe") or {}).get("name")
-        if theirs != recipe.name:
-            raise Refused(f"--floor {text}: that run is of preset {theirs}, not {recipe.name}") from None
+        about = run.description()
+        theirs = (about.get("ab") or {}).get("a_texts") or []
+        if sorted(theirs) != sorted(a_texts):
+            said = (" ".join(map(str, side)) or "the preset's own settings" for side in (theirs, a_texts))
+            raise Refused(f"--floor {text}: its arm A was {next(said)}, not {next(said)}") from None
+        seen = fingerprint.look({**os.environ, **recipe.env})
+        now = fingerprint.gather(models.resolve(recipe), recipe.settings, seen)
+        if why := fingerprint.unlike(about.get("fingerprint") or {}, now):
+            raise Refused(f"--floor {text}: it was measured on something else: {why}") from None
         return float(found)
     if not 0 <= share < 1:
         raise Refused(f"--floor {text}: a share from 0 to 1, as .02, or a run")
