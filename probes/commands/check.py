@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from typing import Any
 
@@ -53,14 +54,15 @@ def command(preset: str, settings: tuple[str, ...], *, as_json: bool) -> None:
 
 
 def _argv(recipe: Any, values: Any, depth: int, port: int) -> tuple[str, ...]:
-    """The command line of a start, its launcher's words included."""
-    from probes import engines
+    """The command line of a start as it is run: paths found where they are there, the launcher's words included."""
+    from probes import engines, models
     from probes.launch import launch
+    from probes.recipe import Refused
 
     engine = engines.engine(recipe.engine)
+    with contextlib.suppress(Refused):  # what is missing is told as a problem
+        recipe = recipe if models.pending(recipe) else models.resolve(recipe)
     argv = engine.command(recipe, values, depth, port)
-    if recipe.launcher is None:
-        return tuple(argv)
     env = {**engine.environment(recipe, values, depth), **recipe.env}
     return launch(recipe, argv, env, port, "draftdial-RUN-1").argv
 

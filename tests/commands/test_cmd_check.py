@@ -111,3 +111,13 @@ def test_every_depth_of_the_dial_is_checked(preset: Write, call: Call) -> None:
     found = call("check", preset("sglang", draft), "--set", "depth=0")
     assert found.exit_code == 2
     assert "mine.yaml:4: --speculative-eagle-topk is 4: a tree needs" in found.stderr
+
+
+def test_the_command_is_the_one_that_would_run(preset: Write, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(preset("llamacpp", NGRAM["llamacpp"]))
+    monkeypatch.setenv("PATH", str(path.parent))
+    path.write_text(path.read_text().replace(f"binary: {path.parent}/server", "binary: server"))
+    found = json.loads(call("check", str(path), "--json").stdout)
+    assert found["argv"][0] == f"{path.parent}/server", "a running one is shown by its path, and is no other program"
+    simulated = json.loads(call("check", "sim-llamacpp", "--json").stdout)
+    assert simulated["argv"][1:3] == ["-m", "probes.sim"]
