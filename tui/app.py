@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterable
 from typing import ClassVar
 
@@ -15,6 +16,7 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from probes.events import Notice
 from probes.recipe import Refused
 from probes.session import Session
 from tui.feed import Aside, Feed, Opener
@@ -121,7 +123,8 @@ class Draftdial(App[str | None]):
             self.pop_screen()
         live = self._open(feed)
         if isinstance(intent, Anew) and isinstance(before, Live):
-            go_on(live, before, intent.why)
+            told = go_on(live, before, intent.why)
+            self.session.apply(Notice(time.time(), "info", told))
             feed.ask(intent.then)
 
     def action_leave(self) -> None:

@@ -230,13 +230,13 @@ def put_away(screen: Live) -> Callable[[object], None]:
     return keep
 
 
-def go_on(screen: Live, before: Live, why: str) -> None:
-    """Take over from the run before: what last started, what is asked for now, and why this is a new run."""
+def go_on(screen: Live, before: Live, why: str) -> str:
+    """Take over from the run before: what last started, what is asked for now. Gives why this is a new run."""
     mine, old = screen.dial.chosen, before.dial.chosen
     if mine is not None and old is not None:
         mine.good, mine.row, mine.asked = old.good, old.row, mine.wanted
     name = before.frame.run.run if before.frame.run is not None else "the one before"
-    screen.say(f"a new run: {why}; r shows run {name}")
+    return f"a new run: {why}; r shows run {name}"
 
 
 def plan_of(screen: Live) -> str | None:
