@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import io
+import os
 import sys
 from typing import Any
 
@@ -53,11 +55,22 @@ class Lazy(click.Group):
         return found
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Ctrl-C before a command has made other arrangements: interrupted (130), not "no" (1)."""
+        """The command; Ctrl-C before it has made other arrangements is 130, as is a reader that has gone."""
         try:
-            return super().invoke(ctx)
+            found = super().invoke(ctx)
+            sys.stdout.flush()
         except KeyboardInterrupt:
             raise SystemExit(130) from None
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise SystemExit(130) from None
+        except OSError as problem:
+            if problem.errno != errno.ENOSPC:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left in the buffer has no place to go either
+            sys.stderr.write(f"draftdial: {problem.filename or 'the output'}: {problem.strerror}\n")
+            raise SystemExit(4) from None
+        return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         """The commands' help without importing any of them."""
@@ -73,6 +86,9 @@ def cli() -> None:
 
 def plain_streams() -> None:
     """Characters that this terminal or pipe can't hold are shown as `?`: no figure is worth a crash over an arrow."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: PTH123, SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -99,7 +99,12 @@ class Description:
     def _soon(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(problem := task.exception(), OSError):
+            self._bench.notice("warning", f"run.yaml can't be written: {problem.strerror or problem}")
 
 
 def harmless(recipe: Recipe) -> Recipe:

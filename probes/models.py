@@ -31,7 +31,7 @@ Progress = Callable[[float], None]
 
 def cache() -> Path:
     """Where derived files are kept."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "draftdial"
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "draftdial"  # noqa: PTH111
 
 
 def shipped() -> Path:

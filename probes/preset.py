@@ -37,7 +37,7 @@ def folders() -> list[Path]:
     """Where presets are looked for by name: the person's own first, then those that came with the program."""
     here = Path(__file__).resolve().parent
     shipped = here / "_presets"
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config"))  # noqa: PTH111  (never raises)
     return [config / "draftdial" / "presets", shipped if shipped.is_dir() else here.parent / "presets"]
 
 

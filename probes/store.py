@@ -42,10 +42,12 @@ PARTS = frozenset({"recipe", "fingerprint", "starts", "sweep", "ab", "ceiling"})
 
 
 def home() -> Path:
-    """Where runs are kept: DRAFTDIAL_RUNS, else the XDG data directory."""
+    """Where runs are kept: DRAFTDIAL_RUNS, else the XDG data directory. Raises `Refused` where there is neither."""
     if chosen := os.environ.get("DRAFTDIAL_RUNS"):
         return Path(chosen)
     share = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")  # noqa: PTH111  (never raises)
+    if share.startswith("~"):
+        raise Refused("this user has no home folder: say with DRAFTDIAL_RUNS where runs are to be kept")
     return Path(share) / "draftdial" / "runs"
 
 

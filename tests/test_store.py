@@ -175,3 +175,11 @@ def test_odd_characters_do_not_stop_a_result(tmp_path: Path) -> None:
     run = store.create(tmp_path)
     run.write_result({"x": "a\ud800b"})
     assert run.result() == {"x": "a?b"}
+
+
+def test_a_user_without_a_home_is_asked_for_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DRAFTDIAL_RUNS", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)
+    with pytest.raises(Refused, match="say with DRAFTDIAL_RUNS where"):
+        store.create()

@@ -114,6 +114,8 @@ def run(main: Coroutine[Any, Any, int], interrupted: Callable[[], Coroutine[Any,
         return asyncio.run(whole())
     except Refused as problem:
         fail(str(problem))
+    except BrokenPipeError:
+        raise
     except OSError as problem:
         where = f"{problem.filename}: " if problem.filename else ""
         fail(f"{where}{problem.strerror or problem}: what was measured before is kept", INCOMPLETE)

@@ -17,7 +17,8 @@ def command(last: int | None, *, as_json: bool) -> None:
     """List the runs in the store: when, engine, preset, depths, requests, verdict, and whether they were finished."""
     from probes import history, store
 
-    found = store.listing()
+    with common.refusing():
+        found = store.listing()
     for_show = found[-last:] if last else found
     rows = [history.glance(run) for run in for_show]
     if as_json:

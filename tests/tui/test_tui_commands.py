@@ -129,6 +129,27 @@ def test_a_pipe_that_cannot_hold_an_arrow_gets_the_rest() -> None:
         assert b"engine         vllm" in done.stdout
 
 
+def shell(line: str, **told: str) -> subprocess.CompletedProcess[str]:
+    """A shell line with `$D` as this program."""
+    program = f"{sys.executable} -m tui"
+    env = {**os.environ, "D": program, **told}
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, env=env)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        ("$D presets >/dev/full", 4, "draftdial: the output: No space left on device\n"),
+        ("$D presets >&-", 0, ""),
+        ("$D check nosuch 2>&-", 2, ""),
+        ("set -o pipefail; $D presets | true", 130, ""),
+    ],
+)
+def test_an_output_that_takes_nothing_is_no_traceback(line: str, code: int, said: str) -> None:
+    done = shell(line)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_a_word_is_shown_at_once_only_where_a_screen_follows() -> None:
     assert entry.opens_screen([])
     assert entry.opens_screen(["demo"])
