@@ -152,9 +152,8 @@ def _when(timeline: Sequence[Stretch], most: int = 10) -> list[str]:
         word = WORDS[part.verdict]
         queue = f", up to {part.waiting} waiting" if part.waiting else ""
         lines = f"lines {part.first_line}–{part.last_line}"
-        out.append(
-            f"{start}{when:<19} {word:<15} up to {part.running} running{queue} ({part.reports:,} reports, {lines})"
-        )
+        ran = "— running" if part.running is None else f"up to {part.running} running"
+        out.append(f"{start}{when:<19} {word:<15} {ran}{queue} ({part.reports:,} reports, {lines})")
     if len(shown) < len(timeline):
         out.append(f"… and {len(timeline) - len(shown)} shorter stretches")
     return out

@@ -116,6 +116,29 @@ def test_a_run_directory_means_its_server_log(tmp_path: Path) -> None:
     assert json.loads(out)["file"] == str(tmp_path / "server.log")
 
 
+def test_a_run_is_known_by_its_name_where_no_file_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs, here = tmp_path / "runs", tmp_path / "here"
+    for folder in (runs / "2026-03-01-a", here):
+        folder.mkdir(parents=True)
+    (runs / "2026-03-01-a" / "server.log").write_text(lines(3))
+    monkeypatch.setenv("DRAFTDIAL_RUNS", str(runs))
+    monkeypatch.chdir(here)
+    _, out, _ = run("2026-03-01-a", "--json")
+    assert json.loads(out)["file"] == str(runs / "2026-03-01-a" / "server.log")
+    assert run("2026-03-01-b")[0] == 2
+    (here / "2026-03-01-a").write_text(lines(1))
+    assert json.loads(run("2026-03-01-a", "--json")[1])["lines"] == 1
+
+
+def test_what_no_report_says_is_no_zero(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    prefill = "Prefill batch, #new-seq: 1, #new-token: 896, #cached-token: 0, #queue-req: 81, "
+    path.write_text("".join(f"[2026-03-01 09:00:{i:02d}] {prefill}\n" for i in range(4)))
+    found = json.loads(run(str(path), "--json")[1])["timeline"]
+    assert [(s["running"], s["waiting"]) for s in found] == [(None, 81)]
+    assert "— running, up to 81 waiting" in run(str(path))[1]
+
+
 def test_standard_input() -> None:
     result = CliRunner().invoke(command, ["-", "--json"], input=lines(3))
     assert json.loads(result.stdout)["lines"] == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import shutil
 import signal
 import sys
@@ -33,12 +34,12 @@ _ENCODER = msgspec.json.Encoder()
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object (one a line for a folder).")
 @click.option("--follow", is_flag=True, help="Keep reading as the log grows; Ctrl-C ends it with the whole reading.")
 def command(log: Path, engine: str | None, as_json: bool, follow: bool) -> None:
-    """Explain LOG: a file (plain or .gz), a run directory, or a folder of logs; - is standard input."""
+    """Explain LOG: a file (plain or .gz), a run (its name or directory), or a folder of logs; - is standard input."""
     # Records hold no cycles, and looking for some among a million of them takes a fifth of the time.
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
     try:
-        paths: list[Path | None] = [None] if str(log) == "-" else list(logs_in(log))
+        paths: list[Path | None] = [None] if str(log) == "-" else list(logs_in(_named(log)))
         if follow:
             _follow(paths, engine, as_json=as_json)
         for path in paths:
@@ -58,6 +59,16 @@ def command(log: Path, engine: str | None, as_json: bool, follow: bool) -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _named(log: Path) -> Path:
+    """A run of the store where that is what was named and no file is; else the path as given."""
+    if log.is_absolute() or len(log.parts) != 1 or os.path.lexists(log):
+        return log
+    from probes import store
+
+    run = store.home() / log
+    return run if os.path.isdir(run) else log  # noqa: PTH112  (never raises)
 
 
 def _width() -> int:

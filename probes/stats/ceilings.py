@@ -244,9 +244,10 @@ class Judge:
 
 
 def _stretch(window: Window, verdict: Verdict) -> Stretch:
+    most, queue = (int(band.high) if band.n else None for band in (window.running, window.waiting))
     return Stretch(
         window.start, window.first_line, window.last_line, window.first_at, window.last_at, verdict,
-        max(window.n, window.waiting.n), int(window.running.high), int(window.waiting.high),
+        max(window.n, window.waiting.n), most, queue,
     )  # fmt: skip
 
 

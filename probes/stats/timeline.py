@@ -26,8 +26,9 @@ class Stretch:
     last_at: str | None
     verdict: Verdict
     reports: int
-    running: int = 0
-    waiting: int = 0
+    running: int | None = None
+    """Most that ran, and most that waited; None where no report said."""
+    waiting: int | None = None
     shares: Mapping[Verdict, int] = field(default_factory=dict)
 
 
@@ -108,7 +109,12 @@ def merged(left: Stretch, right: Stretch) -> Stretch:
         last_at=last[1].last_at or last[0].last_at,
         verdict=max(shares, key=lambda v: (shares[v], v)),
         reports=left.reports + right.reports,
-        running=max(left.running, right.running),
-        waiting=max(left.waiting, right.waiting),
+        running=_most(left.running, right.running),
+        waiting=_most(left.waiting, right.waiting),
         shares=shares,
     )
+
+
+def _most(left: int | None, right: int | None) -> int | None:
+    """The larger of what is known."""
+    return max((n for n in (left, right) if n is not None), default=None)
