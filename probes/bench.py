@@ -21,6 +21,7 @@ import httpx
 
 from probes import engines, fetch, models
 from probes.diagnosis import Diagnosis
+from probes.dictated import doubted
 from probes.events import (
     Capacity,
     CapacityRead,
@@ -258,6 +259,7 @@ class Bench:
             told = flags.in_force.get("depth")
             self.depth = told if isinstance(told, int) else self.depth
             flags = dataclasses.replace(flags, asked={}, proven=self.depth is not None, notes=())
+        flags = doubted(flags, self.attached or self.server.now, recipe.env)
         self.set_flags(dataclasses.replace(flags, restart=self.restart, depth=self.depth))
 
     def set_flags(self, flags: FlagsInForce) -> None:
