@@ -215,6 +215,7 @@ class Bench:
             up = await self.server.look(attached.url, self.engine.ready_path())
             if up and self.server.state != "ready":
                 self.restart += 1
+                self.capacity = self.capacity if attached.log else None
                 self.memory.about(phase="idle", restart=self.restart, pgid=attached.pgid)
                 self.poll_log()
                 self.server.adopt(self.restart, attached.url)
@@ -254,6 +255,11 @@ class Bench:
         if ids and self.model_id not in ids:
             self.notice("error", f"model_id {self.model_id!r} is not served; the server has {', '.join(ids)}")
         self.poll_log()
+        if self.capacity is None and (said := self.engine.announced(replies)) != Capacity():
+            self.capacity = said  # the log says more, where there is one: what it says comes later and counts
+            event = CapacityRead(0 if self.attached else self.restart, said)
+            self._diagnosis.see(event)
+            self._emit(event)
         flags = self.engine.in_force(recipe, self.settings, self.depth, replies, self._boot_records)
         if self.attached:  # nothing was asked by us: what is in force is what there is
             told = flags.in_force.get("depth")

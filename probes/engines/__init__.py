@@ -104,6 +104,10 @@ class Engine(Protocol):
         """HTTP paths worth asking once after start to read flags in force, e.g. `/props`, `/slots`."""
         ...
 
+    def announced(self, replies: Mapping[str, Any]) -> Capacity:
+        """What the replies of `state_paths` tell of capacity, for a server whose log can't be read; else empty."""
+        ...
+
     def in_force(
         self,
         recipe: Recipe,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probes.engines._llamacpp_flags import command, flags_of, main_kind
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Recipe
 
 STATE_PATHS = ("/props", "/slots", "/v1/models")
@@ -196,6 +196,18 @@ def _asked(recipe: Recipe, options: Mapping[str, Any], depth: int | None) -> dic
         if depth > 0 and recipe.dial.kind != "draft-max":
             asked["spec_type"] = ",".join(sorted({kind.strip() for kind in recipe.dial.kind.split(",")} - {"none"}))
     return asked
+
+
+def announced(replies: Mapping[str, Any]) -> Capacity:
+    """Slots and what each may hold, from `/props` and `/slots`. Whether slots share a pool is told nowhere there."""
+    told = _told(replies, (), "")
+    lanes, each = told.get("lanes"), told.get("ctx_slot")
+    explain = []
+    if lanes is not None:
+        explain.append(f"At most {lanes:,} requests run at once (/props: total_slots); it is a cap.")
+    if each is not None:
+        explain.append(f"A request may hold at most {each:,} tokens, prompt and output together; that is no pool.")
+    return Capacity(lanes=lanes, max_context=each, explain=tuple(explain))
 
 
 def _told(replies: Mapping[str, Any], records: Sequence[Record], turned: str) -> dict[str, Any]:

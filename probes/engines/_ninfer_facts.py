@@ -8,7 +8,7 @@ from typing import Any
 from probes.engines import _ninfer_jsonl as jsonl
 from probes.engines._ninfer_flags import command
 from probes.engines._ninfer_pool import PAGE_TOKENS
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Recipe
 
 STATE_PATHS = ("/v1/models",)
@@ -132,6 +132,16 @@ def _asked(options: Mapping[str, str], depth: int | None) -> dict[str, Any]:
     if depth is not None:
         asked["depth"] = depth
     return asked
+
+
+def announced(replies: Mapping[str, Any]) -> Capacity:
+    """The longest request, from `/v1/models`; the pool and the lanes stand in the log alone."""
+    longest = _told(replies, ()).get("max_context")
+    if longest is None:
+        return Capacity()
+    return Capacity(
+        max_context=longest, explain=(f"A request may hold at most {longest:,} tokens, prompt and output together.",)
+    )
 
 
 def _told(replies: Mapping[str, Any], records: Sequence[Record]) -> dict[str, Any]:

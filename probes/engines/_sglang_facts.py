@@ -11,7 +11,7 @@ from probes.engines import _sglang_flags as flags
 from probes.engines._sglang_knobs import KNOBS
 from probes.engines._sglang_log import Reader
 from probes.engines._sglang_trouble import exit_words
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Recipe, Refused
 
 STATE_PATHS = ("/server_info", "/get_server_info", "/v1/loads?format=json&include=all")
@@ -287,6 +287,39 @@ def _equal(asked: Any, got: Any) -> bool:
     if isinstance(asked, str) and isinstance(got, str):
         return asked == got or {asked.upper(), got.upper()} == {"NEXTN", "EAGLE"}
     return bool(asked == got)
+
+
+def announced(replies: Mapping[str, Any]) -> Capacity:
+    """Lanes, pool and longest request of a rank, from `/server_info` and `/v1/loads`."""
+    said = next((r for p in STATE_PATHS[:2] if isinstance(r := replies.get(p), Mapping) and r), {})
+    parts = _inside(replies.get(STATE_PATHS[2]), "loads")
+    loads = [part for part in parts if isinstance(part, Mapping)] if isinstance(parts, list) else []
+    inner = said.get("internal_states")
+    states = [s for s in inner if isinstance(s, Mapping)] if isinstance(inner, list) else []
+    each = [s.get("effective_max_running_requests_per_dp") for s in states] + [
+        p.get("max_running_requests") for p in loads
+    ]
+    pools = [p.get("max_total_num_tokens") for p in loads] + [
+        _inside(s.get("memory_usage"), "token_capacity") for s in states
+    ]
+    lanes, pool = (min((n for n in told if type(n) is int and n > 0), default=None) for told in (each, pools))
+    longest, step = (
+        n if type(n := said.get(k)) is int and n > 0 else None for k in ("context_length", "chunked_prefill_size")
+    )
+    explain = []
+    if pool is not None:
+        explain.append(f"The KV pool holds {pool:,} tokens on a rank (/v1/loads); it is a cap.")
+    if lanes is not None:
+        explain.append(f"At most {lanes:,} requests run at once on a rank, the limit in force; it is a cap.")
+    if longest is not None:
+        explain.append(f"A request may hold at most {longest:,} tokens, prompt and output together.")
+    return Capacity(
+        lanes=lanes,
+        kv_pool_tokens=pool,
+        max_context=longest,
+        batch_tokens=step if explain else None,
+        explain=tuple(explain),
+    )
 
 
 def _effective_lanes(said: Mapping[str, Any], replies: Mapping[str, Any], records: Sequence[Record]) -> Any:

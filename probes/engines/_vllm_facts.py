@@ -10,7 +10,7 @@ from typing import Any
 
 from probes.engines._vllm_flags import SPELLINGS, canonical, command, size
 from probes.engines._vllm_knobs import KNOBS, SPEC
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Recipe
 
 STATE_PATHS = ("/v1/models", "/version", "/metrics", "/server_info?config_format=json")
@@ -297,6 +297,22 @@ def _from_replies(replies: Mapping[str, Any]) -> dict[str, Any]:
         kept = ("kv_pool_tokens", "gpu_memory_utilization", "kv_cache_memory_bytes", "prefix_caching", "kv_cache_dtype")
         found |= {name: seen[name] for name in kept if name in seen}
     return found
+
+
+def announced(replies: Mapping[str, Any]) -> Capacity:
+    """Pool and longest request, from `/metrics` and `/v1/models`; how many run at once is told in the log alone."""
+    text = replies.get("/metrics")
+    seen = metrics(text) if isinstance(text, str) else {}
+    found: dict[str, Any] = {name: seen.get(name) for name in ("kv_pool_tokens", "pages", "page_tokens")}
+    found["max_context"] = _from_replies(replies).get("max_model_len")
+    explain = []
+    if found["kv_pool_tokens"] is not None:
+        explain.append(
+            f"The KV pool holds {found['kv_pool_tokens']:,} tokens (/metrics: cache_config_info); it is a cap."
+        )
+    if found["max_context"] is not None:
+        explain.append(f"A request may hold at most {found['max_context']:,} tokens, prompt and output together.")
+    return Capacity(**found, per="engine", explain=tuple(explain)) if explain else Capacity()
 
 
 _IN_CONFIG = {

@@ -22,7 +22,7 @@ from probes.engines import _llamacpp_trouble as trouble
 from probes.engines._llamacpp_knobs import KNOBS
 from probes.engines._llamacpp_lines import message, sniff
 from probes.engines._llamacpp_log import Reader
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Dial, Knob, Recipe
 
 
@@ -77,6 +77,10 @@ class LlamaCpp:
     def state_paths(self) -> Sequence[str]:
         """Where a running server tells its slots, context, model and whether it speculates."""
         return facts.STATE_PATHS
+
+    def announced(self, replies: Mapping[str, Any]) -> Capacity:
+        """What the replies tell of capacity."""
+        return facts.announced(replies)
 
     def in_force(
         self,

@@ -20,7 +20,7 @@ from probes.engines import _ninfer_flags as flags
 from probes.engines import _ninfer_trouble as trouble
 from probes.engines._ninfer_knobs import KNOBS
 from probes.engines._ninfer_log import Reader, sniff
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Dial, Knob, Recipe
 
 
@@ -76,6 +76,10 @@ class Ninfer:
     def state_paths(self) -> Sequence[str]:
         """Where a running server tells its model and context length."""
         return facts.STATE_PATHS
+
+    def announced(self, replies: Mapping[str, Any]) -> Capacity:
+        """What the replies tell of capacity."""
+        return facts.announced(replies)
 
     def in_force(
         self,

@@ -15,7 +15,7 @@ from probes.engines import _sglang_facts as facts
 from probes.engines import _sglang_flags as flags
 from probes.engines._sglang_knobs import KNOBS
 from probes.engines._sglang_log import Reader
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Dial, Knob, Recipe
 
 _SURE = (
@@ -86,6 +86,10 @@ class SGLang:
     def state_paths(self) -> Sequence[str]:
         """Where a running server tells its resolved flags and effective limits."""
         return facts.STATE_PATHS
+
+    def announced(self, replies: Mapping[str, Any]) -> Capacity:
+        """What the replies tell of capacity."""
+        return facts.announced(replies)
 
     def in_force(
         self,

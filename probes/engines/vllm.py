@@ -15,7 +15,7 @@ from probes.engines import _vllm_facts as facts
 from probes.engines import _vllm_flags as flags
 from probes.engines._vllm_knobs import KNOBS
 from probes.engines._vllm_log import Reader
-from probes.events import FlagsInForce, Record
+from probes.events import Capacity, FlagsInForce, Record
 from probes.recipe import Dial, Knob, Recipe
 
 _SURE = re.compile(
@@ -117,6 +117,10 @@ class Vllm:
     def state_paths(self) -> Sequence[str]:
         """Where a running server tells its version, context and pool."""
         return facts.STATE_PATHS
+
+    def announced(self, replies: Mapping[str, Any]) -> Capacity:
+        """What the replies tell of capacity."""
+        return facts.announced(replies)
 
     def in_force(
         self,
