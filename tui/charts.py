@@ -22,12 +22,16 @@ SPARE = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a chart: points as (place on the x axis, value); `letter` marks it where there is no colour."""
+    """One line of a chart: points as (place on the x axis, value); `letter` marks it where there is no colour.
+
+    `loose`: points that no line joins, since nobody measured them.
+    """
 
     name: str
     letter: str
     colour: str
     points: tuple[tuple[float, float], ...]
+    loose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def sound(points: Iterable[tuple[float | None, float | None]]) -> tuple[tuple[fl
 @lru_cache(maxsize=64)
 def draw(series: tuple[Series, ...], axis: Axis, width: int, height: int) -> Text:
     """A chart of exactly `width` x `height` cells at most, the same object while data and size are the same."""
-    usable = [Series(s.name, s.letter[:1] or "?", s.colour, kept) for s in series if (kept := sound(s.points))]
+    usable = [Series(s.name, s.letter[:1] or "?", s.colour, k, s.loose) for s in series if (k := sound(s.points))]
     if width < LEAST_WIDTH or height < LEAST_HEIGHT:
         return Text("too small to draw" if width >= 17 and height else "", style="dim")
     if not usable:
@@ -85,6 +89,8 @@ def _plotted(series: Sequence[Series], axis: Axis, width: int, height: int) -> T
     figure.plot_size(width, height)
     for mark in ("braille", ""):
         for one in series:
+            if mark and one.loose:
+                continue
             ink = plotext.pixel(foreground=_rgb(one.colour))
             xs, ys = [p[0] for p in one.points], [p[1] for p in one.points]
             signal = figure.signal(xs, ys, marker=plotext.marker(mark or one.letter, ink))

@@ -46,7 +46,7 @@ def series(cells: Sequence[Mapping[str, Any]], key: str, bad_depths: Sequence[in
             value = sum(parts) / len(parts) if parts else None
         if value is None or not _drawable(value) or not isinstance(cell.get("depth"), int):
             continue
-        hollow = cell.get("state") == "FLAGGED" or cell["depth"] in bad_depths
+        hollow = cell.get("state") in {"FLAGGED", "PREDICTED"} or cell["depth"] in bad_depths
         found.setdefault(str(cell.get("category")), []).append(Point(cell["depth"], float(value), hollow, parts))
     return {name: sorted(points, key=lambda p: p.depth) for name, points in found.items()}
 

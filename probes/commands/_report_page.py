@@ -146,9 +146,10 @@ def _sweep(run: Account) -> list[str]:
     dial = run.began.dial if run.began else "draft depth"
     figures = []
     for key, title, top, unit in CHARTS:
-        if drawn := chart(title, series(cells, key, bad), names, top=top, unit=unit, dial=dial):
+        shown = [*cells, *(result.get("predicted") or [])] if key == "accept_rate" else cells
+        if drawn := chart(title, series(shown, key, bad), names, top=top, unit=unit, dial=dial):
             figures.append(f"<figure><figcaption>{safe(title)}</figcaption>{drawn}</figure>")
-    note = '<p class="dim">Small dots: single requests. Hollow: a guard speaks against it.</p>'
+    note = '<p class="dim">Small dots: single requests. Hollow: a guard speaks against it, or it was predicted.</p>'
     charts = f'{legend(names)}<div class="charts">{"".join(figures)}</div>{note}' if figures else ""
     slow = _lines("Time to first token", tails.lines(result))
     return [_regret(result), _section("By depth and kind of text", charts), _cells(cells), *slow]

@@ -17,6 +17,7 @@ from probes.stats.cells import Cell
 from probes.stats.coherence import incoherent
 from probes.stats.decide import decide
 from probes.stats.drift import drift_of_repeats
+from probes.stats.predict import predicted
 from probes.stats.regret import argmax, minimax, regret, weighted, worst
 
 __all__ = ["judge_sweep"]
@@ -65,16 +66,14 @@ def judge_sweep(
         "kind": "result",
         **about,
         "cells": [c.shown() | {"state": _state(c, found, verdict["state"])} for c in cells],
+        "predicted": predicted(cells, order),
         "regret": _regret_shown(losses, frozenset(seen), mix),
         "picks": picks,
         "verdict": verdict,
         "decision": decision,
         "flags": sorted(found),
         "flag_details": {k: found[k] for k in sorted(found)},
-        "unmeasured": {
-            "depths": [d for d in order if d not in measured],
-            "categories": [c for c in categories if c not in seen],
-        },
+        "unmeasured": {"depths": _others(order, measured), "categories": _others(categories, seen)},
         "unverified": sorted(unverified),
         "incumbent": incumbent,
         "mix": dict(mix) if mix else None,
@@ -82,6 +81,11 @@ def judge_sweep(
         "boot_s": list(boots),
         "request_s": round(sum(r.done - r.sent for r in requests if r.done is not None), 3),
     }
+
+
+def _others(whole: Sequence[Any], part: Sequence[Any]) -> list[Any]:
+    """What of the whole is not in the part, in order."""
+    return [one for one in whole if one not in part]
 
 
 def _table(cells: Sequence[Cell]) -> dict[int, dict[str, float]]:

@@ -93,3 +93,13 @@ def test_letters_and_colours_of_the_four_categories() -> None:
     names = ("code", "story", "translation", "structured")
     assert letters(names) == {"code": "C", "story": "S", "translation": "T", "structured": "R"}
     assert len(set(colours(names).values())) == 4
+
+
+def test_loose_points_are_drawn_and_no_line_joins_them() -> None:
+    def drawn(*, loose: bool) -> str:
+        line = Series("code", "○", "#56B4E9", ((0.0, 0.2), (5.0, 0.9)), loose)
+        return draw((line,), Axis(((0.0, "0"), (5.0, "5")), 1.0), 60, 14).plain
+
+    braille = [any("\u2800" < c <= "\u28ff" for c in drawn(loose=loose)) for loose in (False, True)]
+    assert braille == [True, False]
+    assert drawn(loose=True).count("○") == 2

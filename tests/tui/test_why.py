@@ -6,6 +6,7 @@ from typing import Any
 
 from probes.events import Event, Judged
 from probes.session import Session
+from tui.panels import accept, speed
 from tui.screens.why import Why
 
 
@@ -34,3 +35,17 @@ def test_where_all_rules_agree_nothing_is_set_apart(facts: list[Event]) -> None:
 
 def test_both_first_token_times_are_there(facts: list[Event]) -> None:
     assert [line for line in said(facts) if line.split()[:2] == ["0", "100.0/100.0"]]
+
+
+def test_a_predicted_point_is_hollow_and_said_to_be_predicted(facts: list[Event]) -> None:
+    session = Session()
+    session.apply_all(facts)
+    result = dict(session.frame().result or {})
+    hollow = [{"depth": 2, "category": "code", "state": "PREDICTED", "from": 4, "accept_len": 1.9, "accept_rate": 0.9}]
+    plain = accept.draw(session.frame(), 80, 20).plain
+    session.apply(Judged(8.0, result | {"predicted": hollow}))
+    drawn = accept.draw(session.frame(), 80, 20).plain
+    assert "○ predicted from depth 4, not measured" in drawn
+    assert drawn.count("○") == 2
+    assert "○" not in plain
+    assert "○" not in speed.draw(session.frame(), 80, 20).plain

@@ -16,6 +16,8 @@ ALONE = "Nothing to compare"
 """How a verdict begins when only one depth was measured: then no rule of thumb has chosen anything either."""
 OTHERS = {"ab": "this run is an A/B: a shows its figures", "ceiling": "this run is a diagnosis: d shows its figures"}
 """Runs that are no sweep, by their plan: their figures are on pages of their own."""
+HOLLOW = "○"
+"""How a point is drawn that was predicted from another depth, and not measured."""
 LOW = 6
 """A chart of fewer rows says less than a table."""
 
@@ -81,9 +83,18 @@ Value = Callable[[Mapping[str, Any]], float | None]
 
 
 def plot(
-    frame: Frame, value: Value, width: int, height: int, top: float | None = None, none: str = "nothing measured yet"
+    frame: Frame,
+    value: Value,
+    width: int,
+    height: int,
+    top: float | None = None,
+    none: str = "nothing measured yet",
+    also: Sequence[Mapping[str, Any]] = (),
 ) -> Text:
-    """One figure by depth and category, as a chart alone. Depths stand side by side as they do on the dial."""
+    """One figure by depth and category, as a chart alone. Depths stand side by side as they do on the dial.
+
+    `also`: points that were predicted; they are hollow.
+    """
     names, steps = categories(frame), depths(frame)
     place = {d: float(i) for i, d in enumerate(steps)}
     marks, inks = letters(names), colours(names)
@@ -95,10 +106,19 @@ def plot(
     series = tuple(Series(n, marks[n], inks[n], tuple(points[n])) for n in names)
     if not any(points.values()):
         return Text(none, style="dim")
+    guessed = {n: [(place[p["depth"]], value(p)) for p in also if p["category"] == n] for n in names}
+    loose = {n: tuple((x, y) for x, y in found if y is not None) for n, found in guessed.items()}
+    series = (*(Series(n, HOLLOW, inks[n], loose[n], loose=True) for n in names if loose[n]), *series)
     return draw(series, Axis(tuple((place[d], str(d)) for d in steps), top), width, height)
 
 
 Words = Callable[[Mapping[str, Any]], str]
+
+
+def predicted(frame: Frame) -> list[Mapping[str, Any]]:
+    """What the deepest depth says of depths on the dial that were not measured."""
+    on_dial = set(depths(frame))
+    return [p for p in (frame.result or {}).get("predicted") or [] if p["depth"] in on_dial]
 
 
 def chart(frame: Frame, value: Value, words: Words, width: int, height: int, **more: Any) -> Text:
@@ -107,6 +127,8 @@ def chart(frame: Frame, value: Value, words: Words, width: int, height: int, **m
     at = focus(frame, {depth for (_, depth), cell in grid.items() if value(cell) is not None})
     row = {name: cell for (name, depth), cell in grid.items() if depth == at}
     legend = _legend(categories(frame), row, at, words, width)
+    if (also := more.get("also")) and height - len(legend) > LOW:
+        legend.append(Text(f"{HOLLOW} predicted from depth {also[0]['from']}, not measured", style="dim"))
     room = height - len(legend)
     if row and room < LOW:
         return table(frame, words, width, height, at)

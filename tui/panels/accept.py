@@ -10,14 +10,14 @@ from rich.text import Text
 
 from probes.session import Frame
 from tui.panels import Panel
-from tui.panels._cells import chart
+from tui.panels._cells import chart, predicted
 from tui.widgets.drawn import Drawn
 from tui.widgets.ink import figure
 
 
 def draw(frame: Frame, width: int, height: int) -> Text:
     """The chart; depth 0 drafts nothing and has no point."""
-    return chart(frame, itemgetter("accept_rate"), words, width, height, top=1.0, none=NONE)
+    return chart(frame, itemgetter("accept_rate"), words, width, height, top=1.0, none=NONE, also=predicted(frame))
 
 
 def words(cell: Mapping[str, Any]) -> str:
