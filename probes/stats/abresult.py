@@ -173,18 +173,23 @@ def _exp(value: float) -> float | None:
     return math.exp(value) if math.isfinite(value) and value < 700 else None
 
 
+def _signed(ratio: float) -> str:
+    """A ratio as the change that it is, with a true minus sign as in all tables."""
+    return f"{(ratio - 1) * 100:+.1f} %".replace("-", "−")
+
+
 def _sentence(verdict: str, result: Mapping[str, Any], floor: float | None) -> str:
     """The verdict for a person who knows no statistics."""
     found = result["interval"]
-    change = (found["ratio"] - 1) * 100
-    span = f"between {(found['low'] - 1) * 100:+.1f} % and {(found['high'] - 1) * 100:+.1f} %"
+    change = _signed(found["ratio"])
+    span = f"between {_signed(found['low'])} and {_signed(found['high'])}"
     n = f"{result['blocks']} blocks of restarts, {result['prompts']} prompts"
     if verdict == "BETTER":
-        return f"B is faster: {change:+.1f} %, {span} ({n})."
+        return f"B is faster: {change}, {span} ({n})."
     if verdict == "WORSE":
-        return f"B is slower: {change:+.1f} %, {span} ({n})."
+        return f"B is slower: {change}, {span} ({n})."
     if verdict == "EQUIVALENT":
-        return f"No difference to act on: {change:+.1f} %, {span}, inside ±{result['margin']:.0%} ({n})."
+        return f"No difference to act on: {change}, {span}, inside ±{result['margin']:.0%} ({n})."
     quiet = ""
     if floor is not None and abs(math.log(found["ratio"])) < floor and (found["low"] > 1 or found["high"] < 1):
         quiet = f" Identical servers here differ by as much ({floor:.1%})."
@@ -194,7 +199,7 @@ def _sentence(verdict: str, result: Mapping[str, Any], floor: float | None) -> s
         if need
         else " More blocks than is sensible would be needed."
     )
-    return f"Undecided: {change:+.1f} %, {span} ({n}).{quiet}{more}"
+    return f"Undecided: {change}, {span} ({n}).{quiet}{more}"
 
 
 def _texts_differ(requests: Sequence[RequestDone]) -> list[str]:

@@ -7,7 +7,7 @@ Every rule asks for all of its evidence and answers None without it; where two l
 from __future__ import annotations
 
 from probes.events import Confidence
-from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, lanes_of, least, pct, times
+from probes.stats.ceiling_scene import HALF, MOSTLY, Finding, Scene, all_taken, lanes_of, least, pct, times
 from probes.stats.ledger import Pool, contradicted, smallest_fits, weigh
 from probes.stats.windows import HIGH
 
@@ -22,7 +22,7 @@ def arithmetic(scene: Scene) -> Finding | None:
     estimated = _estimated(scene)
     if estimated is not None and estimated[1] and w.capped > 0 and w.at_cap >= MOSTLY * w.n:
         return Finding(
-            "unknown", "low", f"{estimated[0]}; and all {c.lanes} lanes are taken: both limits bind.",
+            "unknown", "low", f"{estimated[0]}; and {all_taken(c.lanes).lower()}: both limits bind.",
             rivals=("kv_pool", "lanes"), missing=("which limit is met first when one more lane is allowed",),
         )  # fmt: skip
     if not scene.views or pool is None or scene.reserving is False or contradicted(pool, scene.views):
@@ -50,7 +50,7 @@ def arithmetic(scene: Scene) -> Finding | None:
                 missing=("the number of lanes",), cites=("pages", "kv_pool_tokens"),
             )  # fmt: skip
         return Finding(
-            "unknown", "low", f"{sums}; and all {c.lanes} lanes are taken: both limits bind.",
+            "unknown", "low", f"{sums}; and {all_taken(c.lanes).lower()}: both limits bind.",
             rivals=("kv_pool", "lanes"), missing=("which limit is met first when one more lane is allowed",),
         )  # fmt: skip
     if capped and all(smallest_fits(pool, view) for _, view in verdicts):
@@ -63,7 +63,7 @@ def arithmetic(scene: Scene) -> Finding | None:
         small = total.low <= pool.pages // 2
         return Finding(
             "lanes", "high" if sure or small else "medium",
-            f"All {c.lanes} lanes are taken while their requests and the next need {least(total)} of {pool.pages:,} "
+            f"{all_taken(c.lanes)} while their requests and the next need {least(total)} of {pool.pages:,} "
             f"{unit}: they would fit.", ("cap",), cites=("lanes", "pages"),
         )  # fmt: skip
     return None
@@ -116,7 +116,7 @@ def at_cap(scene: Scene) -> Finding | None:
     state = _state_set_the_cap(scene)
     if state is not None:
         return state
-    share = f"All {c.lanes} lanes are taken in {w.at_cap} of {w.n} reports with a queue"
+    share = f"{all_taken(c.lanes)} in {w.at_cap} of {w.n} reports with a queue"
     if w.kv.n and w.kv_high >= HALF * w.kv.n:
         return Finding(
             "unknown", "low", f"{share}, and the KV pool is at {pct(w.kv.mean)}: both may bind.", ("cap", "kv"),
@@ -174,7 +174,7 @@ def _state_set_the_cap(scene: Scene) -> Finding | None:
         if each is not None and each > 1 and slots // each == lanes:
             return Finding(
                 "state_pool", "high" if said else "medium",
-                f"All {lanes} lanes are taken, and {lanes} is what {slots} state slots at {each} a request allow.",
+                f"{all_taken(lanes)}, and {lanes} is what {slots} state slots at {each} a request allow.",
                 ("cap",), rivals=() if said else ("lanes",), cites=cites,
             )  # fmt: skip
         reduced = said or "requested_lanes" in boot or _below_default(scene)
@@ -183,24 +183,24 @@ def _state_set_the_cap(scene: Scene) -> Finding | None:
             if lanes in {slots // (held + 1), slots // held}:
                 return Finding(
                     "state_pool", "medium",
-                    f"All {lanes} lanes are taken; each request holds {held} of {slots} state slots, and one more is "
+                    f"{all_taken(lanes)}; each request holds {held} of {slots} state slots, and one more is "
                     f"set aside for it: {slots} // {held + 1} = {slots // (held + 1)}.",
                     ("cap",), rivals=("lanes",), cites=cites,
                 )  # fmt: skip
         if slots == lanes:
             return Finding(
-                "unknown", "low", f"All {lanes} lanes are taken, and there are just as many state slots: one follows "
+                "unknown", "low", f"{all_taken(lanes)}, and there are just as many state slots: one follows "
                 "from the other.", ("cap",), rivals=("lanes", "state_pool"), cites=cites,
                 missing=("which stops it when the cap rises and the state slots stay",),
             )  # fmt: skip
     if said:
         return Finding(
-            "state_pool", "high", f"All {lanes} lanes are taken, and the log says that the state pool set that number.",
+            "state_pool", "high", f"{all_taken(lanes)}, and the log says that the state pool set that number.",
             ("cap",), cites=cites,
         )  # fmt: skip
     if w.state.n and w.state_full < MOSTLY * w.state.n and w.state.high >= HALF and (slots is None or each is None):
         return Finding(
-            "unknown", "low", f"All {lanes} lanes are taken and the state pool is at {pct(w.state.high)}: their number "
+            "unknown", "low", f"{all_taken(lanes)} and the state pool is at {pct(w.state.high)}: their number "
             "may be what the state slots allow, since a request sets more slots aside than it fills.",
             ("cap",), rivals=("lanes", "state_pool"), cites=cites,
             missing=(

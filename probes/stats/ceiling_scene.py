@@ -74,6 +74,11 @@ def lanes_of(scene: Scene) -> str:
     return f"{scene.window.running.high:.0f} of {scene.capacity.lanes} lanes"
 
 
+def all_taken(lanes: int | None) -> str:
+    """That no lane is free, to begin a sentence with."""
+    return "The only lane is taken" if lanes == 1 else f"All {lanes} lanes are taken"
+
+
 def counted(count: int, one: str, many: str) -> str:
     """A count with its noun and what agrees with it."""
     return f"{count:,} {one if count == 1 else many}"

@@ -494,3 +494,11 @@ def test_one_long_prompt_in_pieces_holds_the_next_back(
     ]
     found = judge_all(SGLANG, steps, Capacity(lanes=lanes, batch_tokens=8192))
     assert (found.verdict, found.confidence) == (verdict, sure)
+
+
+def test_a_single_lane_is_not_spoken_of_as_many() -> None:
+    judge = Judge(VLLM)
+    judge.capacity(Capacity(lanes=1, kv_pool_tokens=4096))
+    for n in range(4):
+        judge.see(report(10 * n, running=1, waiting=2, kv_usage=0.1))
+    assert "The only lane is taken in 4 of 4 reports" in judge.verdict().sentence
