@@ -164,7 +164,7 @@ class Bench:
         self.capacity = None
         self._diagnosis.begin(self.restart, self.requested)
         self.memory.about(phase="boot", restart=self.restart)
-        if blocked := await self.memory.before_start():
+        if blocked := await self.memory.before_start(recipe, wanted):
             self.notice("warning", blocked)
         made = launch(recipe, argv, env, port, f"draftdial-{self._name}-{self.restart}")
         start = Start(

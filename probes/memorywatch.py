@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from probes.events import GpuReading, MemorySample
 from probes.gpu import room
 from probes.gpu.devices import Device
 from probes.gpu.watch import Watch
+from probes.recipe import Recipe
+
+VLLM_SHARE = 0.9
+"""Of a GPU's whole memory that vLLM wants free at its start, where nothing else is asked; newer ones want .92."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +64,22 @@ class MemoryWatch:
         if self._watch:
             self._watch.set(**what)
 
-    async def before_start(self) -> str | None:
-        """Remember what is in use; who is in the way, when a server like the last one would not fit."""
+    async def before_start(self, recipe: Recipe, settings: Mapping[str, Any]) -> str | None:
+        """Remember what is in use; who is in the way, when a server like the last one would not fit.
+
+        Before the first start, when what the preset surely takes fits on no GPU.
+        """
         if self._watch is None:
             return None
         sample = await asyncio.to_thread(self._watch.read)
         self._baseline = self._baseline or sample.gpus
-        if not sample.gpus or not self._peak:
+        if not sample.gpus:
             return None
+        if not self._peak:
+            least = demand(recipe, settings, sample.gpus)
+            frees = [gpu.free for gpu in sample.gpus if gpu.free is not None]
+            tight = len(frees) == len(sample.gpus) and max(frees) < least
+            return f"this start takes more than is free: {room.room(sample.gpus, least).sentence}" if tight else None
         found = room.room(sample.gpus, self._peak)
         return f"the last start took more than is free now: {found.sentence}" if found.fits is False else None
 
@@ -86,3 +99,23 @@ class MemoryWatch:
     def _take(self, sample: MemorySample) -> None:
         self._peak = max([self._peak, *(g.ours for g in sample.gpus if g.ours is not None)])
         self._emit(sample)
+
+
+def demand(recipe: Recipe, settings: Mapping[str, Any], gpus: Sequence[GpuReading]) -> int:
+    """Bytes that a start surely takes on a GPU; 0 where that can't be told.
+
+    vLLM refuses to start unless its share is free. A model that is one file is on the one GPU there is, but for
+    llama.cpp, which may leave layers on the host.
+    """
+    if recipe.simulated:
+        return 0
+    if recipe.engine == "vllm":
+        share = settings.get("gpu_memory") or recipe.flags.get("--gpu-memory-utilization") or VLLM_SHARE
+        totals = [gpu.total for gpu in gpus if gpu.total]
+        return int(float(share) * min(totals)) if totals else 0
+    if recipe.engine == "llamacpp" or len(gpus) != 1:
+        return 0
+    try:
+        return Path(recipe.model).stat().st_size if Path(recipe.model).is_file() else 0
+    except OSError:
+        return 0

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from probes.events import Event, Judged
+from probes.events import Event, FlagsInForce, Judged
 from probes.session import Session
 from tui.panels import accept, speed
 from tui.screens.why import Why
+from tui.widgets import ink
 
 
 def said(facts: list[Event], **changes: Any) -> list[str]:
@@ -49,3 +50,12 @@ def test_a_predicted_point_is_hollow_and_said_to_be_predicted(facts: list[Event]
     assert drawn.count("○") == 2
     assert "○" not in plain
     assert "○" not in speed.draw(session.frame(), 80, 20).plain
+
+
+def test_flags_asked_stand_beside_those_in_force(facts: list[Event]) -> None:
+    session = Session()
+    session.apply_all(facts)
+    session.apply(FlagsInForce(1, 2, {"depth": 2, "ctx": 4096}, {"depth": 2}, proven=False, notes=("ctx is not told",)))
+    lines = [str(option.prompt) for option in Why(session.frame())._options()]
+    at = lines.index("Flags asked, and in force")
+    assert lines[at + 1 : at + 4] == ["depth: 2 · 2", f"ctx: 4096 · {ink.NONE}", "! ctx is not told"]

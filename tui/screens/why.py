@@ -52,6 +52,7 @@ class Why(ModalScreen[int | None]):
             if ceiling.rivals:
                 out.append(Option(Text(f"could also be: {', '.join(ceiling.rivals)}", style="dim")))
             out += [self._line(e.line, e.text) for e in ceiling.evidence]
+        out += [Option(text) for text in self._flags()]
         out += [Option(text) for text in self._apart(self._frame.result or {})]
         out += self._capacity()
         return out
@@ -89,6 +90,18 @@ class Why(ModalScreen[int | None]):
             row += f"  {', '.join(f'{v} {k}' for k, v in bad.items())}" if bad else ""
             out.append(Text(row, style="" if c.get("state") in SETTLED else "dim"))
         return out
+
+    def _flags(self) -> list[Text]:
+        """Each flag that was asked for, beside what the server says is in force."""
+        flags = self._frame.flags
+        if flags is None or not (flags.asked or flags.notes):
+            return []
+        out = [Text(" "), Text("Flags asked, and in force", style="bold")]
+        for name, asked in flags.asked.items():
+            told = flags.in_force.get(name)
+            line = f"{ink.safe(name, 30)}: {ink.safe(asked, 60)} · {ink.NONE if told is None else ink.safe(told, 60)}"
+            out.append(Text(line, style="" if told == asked else ink.WARN))
+        return [*out, *(Text(f"! {ink.safe(note)}", style=ink.WARN) for note in flags.notes)]
 
     def _apart(self, result: Mapping[str, Any]) -> list[Text]:
         """What sets the pick apart from its rivals, half by half; then the slow end of the first tokens."""
