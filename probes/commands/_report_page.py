@@ -14,7 +14,7 @@ from probes import __version__
 from probes.commands import _run_view as view
 from probes.commands._report_charts import chart, legend, safe, series
 from probes.history import Account
-from probes.stats import tails
+from probes.stats import chances, tails
 
 STYLE = """
 :root{--ink:#16191d;--dim:#5c6670;--paper:#fff;--rule:#d5dade;--soft:#f4f6f7;--bad:#a11b1b;
@@ -151,8 +151,9 @@ def _sweep(run: Account) -> list[str]:
             figures.append(f"<figure><figcaption>{safe(title)}</figcaption>{drawn}</figure>")
     note = '<p class="dim">Small dots: single requests. Hollow: a guard speaks against it, or it was predicted.</p>'
     charts = f'{legend(names)}<div class="charts">{"".join(figures)}</div>{note}' if figures else ""
+    sure = _lines("How sure that is", chances.lines(result))
     slow = _lines("Time to first token", tails.lines(result))
-    return [_regret(result), _section("By depth and kind of text", charts), _cells(cells), *slow]
+    return [_regret(result), *sure, _section("By depth and kind of text", charts), _cells(cells), *slow]
 
 
 def _regret(result: Mapping[str, Any]) -> str:

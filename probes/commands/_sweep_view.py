@@ -9,7 +9,7 @@ from typing import Any
 from probes.commands._common import words
 from probes.events import Event, PlanProgress, RequestDone
 from probes.show import clean
-from probes.stats import tails
+from probes.stats import chances, tails
 
 
 def bar() -> Callable[[Event], None]:
@@ -68,7 +68,7 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         rest = [(cell.get("tpot_ms"), 8, ".2f"), (cell.get("ttft_ms"), 8, ".1f"), (cell.get("step_ms"), 8, ".2f")]
         left, right = (" ".join(f"{number(v, spec):>{width}}" for v, width, spec in part) for part in (figures, rest))
         out.append(f"{cell['depth']:>5} {cell['category']:<12} {cell.get('n', 0):>3} {left} {both or '—':>15} {right}")
-    out += ["", *_regret(result), "", *tails.lines(result), ""]
+    out += ["", *_regret(result), "", *chances.lines(result), "", *tails.lines(result), ""]
     for name in result.get("flags") or []:
         details = (result.get("flag_details") or {}).get(name) or []
         out.append(
@@ -88,13 +88,18 @@ def _regret(result: Mapping[str, Any]) -> list[str]:
         return ["no depth was measured"]
     out = [
         "loss against each category's own best depth",
-        f"{'depth':>5} " + " ".join(f"{c[:11]:>11}" for c in seen) + f" {'worst':>8}",
+        f"{'depth':>5} "
+        + " ".join(f"{c[:11]:>11}" for c in seen)
+        + f" {'worst':>8}"
+        + (f" {'traffic':>8}" if result.get("mix") else ""),
     ]
     for depth, row in sorted(regret.items(), key=lambda item: int(item[0])):
         names = [name for name in ("minimax", "median", "mean") if picks.get(name) == int(depth)]
         cells = " ".join(f"{'0' if row.get(c) == 0 else number(row.get(c), '.1%'):>11}" for c in seen)
+        mixed = f" {number(row.get('weighted'), '.1%'):>8}" if result.get("mix") else ""
         out.append(
-            f"{depth:>5} {cells} {number(row.get('worst'), '.1%'):>8}" + (f"  ← {', '.join(names)}" if names else "")
+            f"{depth:>5} {cells} {number(row.get('worst'), '.1%'):>8}{mixed}"
+            + (f"  ← {', '.join(names)}" if names else "")
         )
     return out
 

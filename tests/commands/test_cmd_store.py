@@ -160,6 +160,19 @@ def test_any_two_depths_are_set_beside_each_other(make: Make, call: Call) -> Non
         assert refused.stderr == f"draftdial: --between {span}: write two measured depths as 3:4; measured: 0, 1\n"
 
 
+def test_a_sweep_by_someones_traffic_shows_what_that_loses(make: Make, call: Call) -> None:
+    run = make()
+    plain = call("show", run.name).stdout
+    assert "traffic" not in plain
+    assert "worst loss by depth, 90 % interval" in plain
+    result = history.account(run).result
+    row = {**result["regret"]["0"], "weighted": 0.123}
+    run.write_result({**result, "mix": {"code": 1.0}, "regret": {**result["regret"], "0": row}})
+    text = call("show", run.name).stdout
+    assert f"{'worst':>8} {'traffic':>8}" in text
+    assert "   12.3%" in text
+
+
 def test_both_first_token_times_of_two_prompts_are_shown(make: Make, call: Call) -> None:
     assert "    0    50.0/50.0    50.0/50.0" in call("show", make().name).stdout.splitlines()
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from probes.recipe import Recipe
 from probes.session import Frame
+from probes.stats import chances
 from tui.charts import colours
 from tui.panels import Panel
 from tui.panels._cells import ALONE, OTHERS, cells, conclusion, kind, spoken
@@ -46,7 +47,8 @@ def draw(frame: Frame, width: int, height: int, *, past: bool = False) -> Text:
         table = _shortened(table, result, regret, max(2, left))
     left -= len(table)
     kept: list[Text] = []
-    for text in [t for t in (_units(frame), *_flags(result)) if t is not None]:
+    likely = Text(f"chance to be best: {said}", style="dim") if (said := chances.best(result)) else None
+    for text in [t for t in (likely, _units(frame), *_flags(result)) if t is not None]:
         if (left := left - _rows(text, width)) < 0:
             break
         kept.append(text)

@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from probes.session import Frame
-from probes.stats import tails
+from probes.stats import chances, tails
 from probes.stats.points import between, words
 from tui.panels._cells import OTHERS, SETTLED, cells, conclusion, kind, mean
 from tui.widgets import ink
@@ -111,8 +111,9 @@ class Why(ModalScreen[int | None]):
         for rival in dict.fromkeys(p for p in picks.values() if p not in {None, lead}):
             if lead is not None and (said := words(between(found, int(rival), int(lead)))):
                 out += [Text(" "), *(Text(ink.safe(line), style="dim" if i else "") for i, line in enumerate(said))]
-        told = tails.lines(result)
-        return [*out, Text(" "), *(Text(ink.safe(line), style="dim") for line in told)] if told else out
+        for told in (chances.lines(result), tails.lines(result)):
+            out += [Text(" "), *(Text(ink.safe(line), style="dim") for line in told)] if told else []
+        return out
 
     def _capacity(self) -> list[Option]:
         """What the server said it can hold, each with its line."""
