@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import httpx
 
 from probes import engines, fetch, models
+from probes.credentials import bearer
 from probes.diagnosis import Diagnosis
 from probes.dictated import doubted
 from probes.events import (
@@ -44,7 +45,7 @@ from probes.masking import mask
 from probes.measure.ceiling import LANES
 from probes.memorywatch import MemoryWatch
 from probes.recipe import Recipe, Refused
-from probes.server import Server, Start, ask, exposed, pick_port
+from probes.server import Server, Start, ask, exposed, pick_port, served
 from probes.store import Run
 from probes.tail import HEADER, Tail
 
@@ -146,7 +147,8 @@ class Bench:
             self._tell_command(self.attached, wanted, depth)
             return False
         try:
-            self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)  # refuse before anything is stopped
+            bearer(self.recipe.api_key_env)  # refuse before anything is stopped
+            self.engine.command(self.recipe, wanted, depth, self.recipe.port or 1)
             recipe = await self._resolve()
             await self.stop()
             port = await asyncio.to_thread(pick_port, recipe.host, recipe.port)
@@ -243,14 +245,9 @@ class Bench:
 
     async def _read_back(self, recipe: Recipe, url: str) -> None:
         """What the server says of itself: its model's id, and the flags in force."""
-        replies = await ask(url, ["/v1/models", *[p for p in self.engine.state_paths() if p != "/v1/models"]])
-        listed = replies.get("/v1/models")
-        served = listed.get("data") if isinstance(listed, dict) else None
-        ids = (
-            [m["id"] for m in served if isinstance(m, dict) and isinstance(m.get("id"), str)]
-            if isinstance(served, list)
-            else []
-        )
+        paths = ["/v1/models", *[p for p in self.engine.state_paths() if p != "/v1/models"]]
+        replies = await ask(url, paths, bearer(recipe.api_key_env))
+        ids = served(replies)
         self.model_id = recipe.model_id or (ids[0] if ids else recipe.model)
         if ids and self.model_id not in ids:
             self.notice("error", f"model_id {self.model_id!r} is not served; the server has {', '.join(ids)}")
@@ -322,7 +319,7 @@ class Bench:
 
     async def _ask_metrics(self) -> None:
         """The engine's own metrics once a second, while it is ready; silent where there are none."""
-        async with httpx.AsyncClient(trust_env=False, timeout=2.0) as http:
+        async with httpx.AsyncClient(trust_env=False, timeout=2.0, headers=bearer(self.recipe.api_key_env)) as http:
             while True:
                 await asyncio.sleep(max(METRICS_S / self.recipe.speed, TICK_S / 2))
                 start = self.server.now

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import httpx
 import psutil
 
+from probes.credentials import bearer
 from probes.load.simtime import SPEED
 from probes.recipe import Refused
 from probes.server import ask
@@ -60,13 +61,13 @@ def told(replies: Mapping[str, Any]) -> str | None:
     return None
 
 
-async def engine_at(url: str, named: str | None = None) -> str:
+async def engine_at(url: str, named: str | None = None, headers: Mapping[str, str] | None = None) -> str:
     """The engine at a URL. Raises `Refused` when nothing answers or nothing gives the engine away.
 
     `named`: what it is said to be; that is believed unless its replies give another engine away.
     """
     with contextlib.suppress(httpx.HTTPError):
-        replies = await ask(url, PATHS)
+        replies = await ask(url, PATHS, headers)
         found = told(replies)
         if named and found and found != named:
             raise Refused(f"{url}: it answers as {found}, not as {named}; leave --engine out")
@@ -111,10 +112,10 @@ async def simulated_at(url: str) -> float | None:
     return None
 
 
-def whole(url: str, engine: str | None) -> Found:
-    """What is known of the server at a URL. Raises `Refused`."""
+def whole(url: str, engine: str | None, key: str | None = None) -> Found:
+    """What is known of the server at a URL; `key`: the variable that holds its API key. Raises `Refused`."""
     base = checked(url)
-    name = asyncio.run(engine_at(base, engine))
+    name = asyncio.run(engine_at(base, engine, bearer(key)))
     speed = asyncio.run(simulated_at(base))
     pid = process_at(base)
     if pid is not None:

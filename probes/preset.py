@@ -100,8 +100,8 @@ def parse(text: str, where: str) -> Recipe:
 
 
 TOP = (
-    "name", "title", "engine", "binary", "model", "model_id", "flags", "env", "dial", "knobs", "host", "port",
-    "workload", "limits", "launcher", "launcher_options", "simulated", "simulation", "notes",
+    "name", "title", "engine", "binary", "model", "model_id", "api_key_env", "flags", "env", "dial", "knobs", "host",
+    "port", "workload", "limits", "launcher", "launcher_options", "simulated", "simulation", "notes",
 )  # fmt: skip
 
 
@@ -130,6 +130,7 @@ def _recipe(top: Node) -> Recipe:
         port=presetkeys.port(keys.get("port")),
         workload=presetkeys.workload(keys.get("workload")),
         limits=presetkeys.limits(keys.get("limits")),
+        api_key_env=presetkeys.variable(keys.get("api_key_env")),
         launcher=launcher,
         launcher_options=presetkeys.launcher_options(keys.get("launcher_options")),
         simulated=presetkeys.simulated(keys),

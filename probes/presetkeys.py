@@ -61,6 +61,16 @@ def env(node: Node | None) -> dict[str, str]:
     return found
 
 
+def variable(node: Node | None) -> str | None:
+    """The name of an environment variable."""
+    if node is None:
+        return None
+    name = node.text()
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise node.refuse("must be the name of an environment variable, such as VLLM_API_KEY; never the key itself")
+    return name
+
+
 def host(node: Node | None) -> str:
     """The address that the server binds to."""
     if node is None:

@@ -104,6 +104,8 @@ class Recipe:
     """None: choose a free one at each start."""
     model_id: str | None = None
     """What requests name as model; None: ask `/v1/models`."""
+    api_key_env: str | None = None
+    """The environment variable that holds the key which requests must carry; None: the server asks for none."""
     workload: Workload = field(default_factory=Workload)
     limits: Limits = field(default_factory=Limits)
     launcher: str | None = None

@@ -376,6 +376,14 @@ async def ask(url: str, paths: Sequence[str], headers: Mapping[str, str] | None 
     return found
 
 
+def served(replies: Mapping[str, Any]) -> list[str]:
+    """The ids of the models that `/v1/models` lists, as far as it is a list of models."""
+    listed = replies.get("/v1/models")
+    models = listed.get("data") if isinstance(listed, dict) else None
+    found = models if isinstance(models, list) else []
+    return [m["id"] for m in found if isinstance(m, dict) and isinstance(m.get("id"), str)]
+
+
 def pick_port(host: str, port: int | None) -> int:
     """The port to use: the preset's own if it is free, else a free one where it says auto."""
     if port is None:

@@ -75,7 +75,7 @@ def test_nothing_that_answers_says_nothing() -> None:
 def test_an_engine_that_its_replies_contradict_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     replies: dict[str, Any] = {"/v1/models": {"data": [{"id": "m", "owned_by": "ninfer"}]}}
 
-    async def ask(_url: str, _paths: object) -> dict[str, Any]:
+    async def ask(_url: str, _paths: object, _headers: object = None) -> dict[str, Any]:
         return replies
 
     monkeypatch.setattr("probes.identify.ask", ask)

@@ -24,9 +24,10 @@ Reader = Callable[[str], Mapping[str, Any]]
 class Counters:
     """Looks at `/metrics` of the server at `url` and keeps the last look, to tell what one request added."""
 
-    def __init__(self, url: str, read: Reader) -> None:
+    def __init__(self, url: str, read: Reader, headers: Mapping[str, str] | None = None) -> None:
         prefix = target(url).path.removesuffix("/chat/completions").removesuffix("/v1")
         self._url, self._path, self._read = url, f"{prefix}/metrics", read
+        self._headers = dict(headers or {})
         self._last: Mapping[str, Any] | None = None
 
     async def look(self) -> None:
@@ -41,7 +42,7 @@ class Counters:
     async def _fields(self) -> Mapping[str, Any] | None:
         """The counters, or None when the server does not tell them in time."""
         try:
-            status, body = await ask(self._url, self._path, {}, LOOK_S)
+            status, body = await ask(self._url, self._path, self._headers, LOOK_S)
         except OSError:
             return None
         return self._read(body.decode("utf-8", "replace")) if status == 200 else None

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from probes.credentials import bearer
 from probes.events import RequestDone, RequestSent
 from probes.load.client import Job, Run
 from probes.load.counters import Counters
@@ -99,13 +100,15 @@ COUNTED = frozenset({"vllm"})
 """Engines of which many versions tell drafts in `/metrics` alone (vLLM before 0.30)."""
 
 
-def counters_of(engine: str | None, url: str, concurrency: int) -> Counters | None:
+def counters_of(
+    engine: str | None, url: str, concurrency: int, headers: Mapping[str, str] | None = None
+) -> Counters | None:
     """What looks at the server's counters around each request; None where they could not be told apart, or need not."""
     if engine not in COUNTED or concurrency != 1:
         return None
     from probes import engines
 
-    return Counters(url, engines.engine(str(engine)).metrics)
+    return Counters(url, engines.engine(str(engine)).metrics, headers)
 
 
 def secret_headers(names: Mapping[str, str]) -> dict[str, str]:
@@ -146,6 +149,7 @@ class Order(msgspec.Struct):
     retries: int = 0
     engine: str | None = None
     header_env: dict[str, str] = {}
+    bearer_env: str | None = None
     job: str | int | None = None
     depth: int | None = None
     restart: int = 0
@@ -173,7 +177,8 @@ def build(order: Order) -> Job:
     if not order.timeout_s > 0:
         raise Refused(f"timeout_s {order.timeout_s}: want more than 0 seconds")
     where = target(order.url)
-    secrets = secret_headers(order.header_env)
+    key = bearer(order.bearer_env)
+    secrets = {**key, **secret_headers(order.header_env)}
     requests = []
     for one in order.requests:
         limit = one.max_tokens if one.max_tokens is not None else one.body.get("max_tokens")
@@ -196,7 +201,7 @@ def build(order: Order) -> Job:
         )
     tls = ssl.create_default_context() if where.tls else None
     engine = facts_of(order.engine)
-    counters = counters_of(order.engine, order.url, order.concurrency)
+    counters = counters_of(order.engine, order.url, order.concurrency, key)
     return Job(where, tuple(requests), order.concurrency, order.timeout_s, max(0, order.retries), engine, tls, counters)
 
 

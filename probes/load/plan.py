@@ -135,6 +135,7 @@ def plan_job(
         "url": url,
         "engine": recipe.engine,
         "concurrency": concurrency or recipe.workload.concurrency,
+        "bearer_env": recipe.api_key_env,
         "timeout_s": recipe.limits.request_s / recipe.speed,
         "requests": requests,
     }

@@ -16,8 +16,9 @@ from probes.recipe import Dial, Recipe
 @click.argument("url")
 @click.option("--log", help="The server's log, where it can be read; without it only metrics and replies tell.")
 @click.option("--engine", help="The engine, where its replies don't give it away.")
+@click.option("--api-key-env", "key", metavar="NAME", help="The environment variable that holds the server's API key.")
 @click.option("--preset", "name", help="A preset whose dial, knobs and workload to use.")
-def command(url: str, log: str | None, engine: str | None, name: str | None) -> None:
+def command(url: str, log: str | None, engine: str | None, key: str | None, name: str | None) -> None:
     """Watch the server at URL and send it probe load; it is never started or stopped."""
     from probes.bench import Attached
     from probes.identify import whole
@@ -26,9 +27,11 @@ def command(url: str, log: str | None, engine: str | None, name: str | None) -> 
 
     with common.refusing():
         path = common.existing(log) if log else None
-        found = whole(url, engine)
-        recipe = dataclasses.replace(presets.load(name), port=None) if name else plain(found.engine, found.url)
-        recipe = labelled(recipe, found.speed)
+        asked = dataclasses.replace(presets.load(name), port=None) if name else None
+        key = key or (asked.api_key_env if asked else None)
+        found = whole(url, engine, key)
+        recipe = labelled(asked or plain(found.engine, found.url), found.speed)
+        recipe = dataclasses.replace(recipe, api_key_env=key)
         need_terminal()
         attached = Attached(found.url, path, found.pgid, found.argv)
         show(LabThread(recipe, store.create(), attached))
