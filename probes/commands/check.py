@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 from typing import Any
 
@@ -38,6 +39,7 @@ def command(preset: str, settings: tuple[str, ...], *, as_json: bool) -> None:
         }  # fmt: skip
         found["warnings"] = [text for text in (server.exposed(recipe),) if text]
         found["problems"] = _problems(recipe)
+        found["gpus"] = _gpus(recipe)
         found["running"] = [
             {"pid": s.pid, "log": s.log, "changes": running.changes(masking.mask(s.argv), argv)}
             for s in running.servers()
@@ -65,6 +67,19 @@ def _argv(recipe: Any, values: Any, depth: int, port: int) -> tuple[str, ...]:
     argv = engine.command(recipe, values, depth, port)
     env = {**engine.environment(recipe, values, depth), **recipe.env}
     return launch(recipe, argv, env, port, "draftdial-RUN-1").argv
+
+
+def _gpus(recipe: Any) -> list[str]:
+    """The GPUs that the server would see, one sentence each; those of another host can't be told from here."""
+    from probes.commands import doctor
+
+    if recipe.simulated:
+        return ["simulated: none is used"]
+    if recipe.launcher in {"ssh", "srun"}:
+        return [f"those where {recipe.launcher} starts it"]
+    rows = list(doctor.gpus({**os.environ, **recipe.env}))
+    seen = [f"{row.name}: {row.text}" for row in rows if row.state != "none"]
+    return seen or [f"none: {'; '.join(row.text for row in rows)}"]
 
 
 def _binary(recipe: Any) -> dict[str, Any]:
@@ -119,6 +134,7 @@ def _show(found: dict[str, Any], recipe: Any) -> None:
         ("preset", f"{found['preset']} · {found['path']}"),
         ("engine", f"{found['engine']} · {recipe.title}"),
         ("binary", f"{found.get('binary', '—')} · {found.get('version') or 'it does not say its version'}"),
+        *(("GPU", text) for text in found["gpus"]),
         ("address", f"{found['host']}:{found['port']}"),
         (recipe.dial.label, f"{found['depth']} of {', '.join(map(str, found['depths']))} with {found['kind']}{span}"),
         ("command", shlex.join(found["argv"])),

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Literal
 
@@ -93,13 +93,13 @@ def machine() -> Iterator[Row]:
         yield Row("memory", "ok", f"{gib(total)}, {gib(available)} available")
 
 
-def gpus() -> Iterator[Row]:
-    """Each GPU that a server would see, and for each vendor without one why."""
+def gpus(environ: Mapping[str, str] | None = None) -> Iterator[Row]:
+    """Each GPU that a server with this environment would see (ours: None), and for each vendor without one why."""
     from probes.gpu.room import gib
     from probes.gpu.watch import Watch, sources
 
-    found = sources()
-    watch = Watch(lambda _: None, gpus=found)
+    found = sources(environ)
+    watch = Watch(lambda _: None, gpus=found, environ=environ)
     drivers = {source.vendor: source.driver for source in found}
     vendors = {device.uuid: device.vendor for device in watch.visible.devices}
     for gpu in sorted(watch.read().gpus, key=lambda gpu: gpu.index):

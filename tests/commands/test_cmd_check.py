@@ -121,3 +121,8 @@ def test_the_command_is_the_one_that_would_run(preset: Write, call: Call, monkey
     assert found["argv"][0] == f"{path.parent}/server", "a running one is shown by its path, and is no other program"
     simulated = json.loads(call("check", "sim-llamacpp", "--json").stdout)
     assert simulated["argv"][1:3] == ["-m", "probes.sim"]
+
+
+def test_gpus_are_told(call: Call, preset: Write) -> None:
+    assert "GPU            simulated: none is used" in call("check", "sim-vllm").stdout
+    assert "\nGPU            " in call("check", preset("llamacpp", NGRAM["llamacpp"])).stdout

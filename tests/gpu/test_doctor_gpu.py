@@ -47,3 +47,19 @@ nvml.Nvml.open = open
     )
     (row, _) = nvidia(script)["rows"]
     assert (row["state"], row["text"]) == ("missing", "NVIDIA H200: the GPU has fallen off the bus")
+
+
+def test_check_tells_the_gpus_that_the_preset_leaves_the_server(nvidia: Ask) -> None:
+    script = """
+from probes import preset
+from probes.commands.check import _gpus
+plain = preset.load("vllm-ngram")
+one = dataclasses.replace(plain, env={"CUDA_VISIBLE_DEVICES": "1"})
+there = dataclasses.replace(plain, launcher="ssh")
+answers["found"] = [_gpus(r) for r in (plain, one, there, preset.load("sim-vllm"))]
+"""
+    every, one, there, simulated = nvidia(script, STUB_GPUS="2")["found"]
+    assert [text.partition(",")[0] for text in every] == ["GPU 0: NVIDIA H200", "GPU 1: NVIDIA H200"]
+    assert [text.partition(",")[0] for text in one] == ["GPU 1: NVIDIA H200"]
+    assert there == ["those where ssh starts it"]
+    assert simulated == ["simulated: none is used"]
