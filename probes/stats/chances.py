@@ -30,7 +30,8 @@ def lines(result: Mapping[str, Any]) -> list[str]:
         return []
     what = "your traffic's loss" if decision.get("objective") == "weighted" else "worst loss"
     top = max(*(row[2] for row in spans.values()), 0.001)
-    out = [f"{what} by depth, 90 % interval, on a strip from 0 to {top:.1%}; chance to be best; expected excess"]
+    how = ", told by counters and step times" if decision.get("route") == "counters" else ""
+    out = [f"{what} by depth{how}: 90 % interval on a strip from 0 to {top:.1%}, chance to be best, expected excess"]
     for depth in sorted(spans, key=int):
         low, middle, high = spans[depth]
         row = f"{depth:>5} {_strip(low / top, middle / top, high / top)} {middle:>6.1%} ({low:.1%} to {high:.1%})"

@@ -164,7 +164,7 @@ def test_a_sweep_by_someones_traffic_shows_what_that_loses(make: Make, call: Cal
     run = make()
     plain = call("show", run.name).stdout
     assert "traffic" not in plain
-    assert "worst loss by depth, 90 % interval" in plain
+    assert "worst loss by depth" in plain
     result = history.account(run).result
     row = {**result["regret"]["0"], "weighted": 0.123}
     run.write_result({**result, "mix": {"code": 1.0}, "regret": {**result["regret"], "0": row}})

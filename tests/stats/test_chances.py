@@ -19,7 +19,7 @@ DECISION: dict[str, Any] = {
 
 def test_each_depth_has_its_interval_and_its_chances() -> None:
     head, *rows = chances.lines({"decision": DECISION})
-    assert head.startswith("worst loss by depth, 90 % interval, on a strip from 0 to 40.0%")
+    assert head.startswith("worst loss by depth: 90 % interval on a strip from 0 to 40.0%, chance to be best")
     assert [row.split()[0] for row in rows] == ["3", "4", "10"]
     assert rows[0][6:38] == "├───●───┤" + " " * 23
     assert rows[0][38:].split() == ["5.0%", "(0.0%", "to", "10.0%)", "best", "60%", "excess", "1.2%"]
@@ -30,6 +30,11 @@ def test_each_depth_has_its_interval_and_its_chances() -> None:
 def test_the_likeliest_come_first_and_the_hopeless_are_not_named() -> None:
     assert chances.best({"decision": DECISION}) == "3 60%, 4 40%"
     assert chances.best({"decision": None}) == ""
+
+
+def test_losses_from_the_estimator_are_told_as_that() -> None:
+    head = chances.lines({"decision": {**DECISION, "route": "counters"}})[0]
+    assert "by depth, told by counters and step times: 90 %" in head
 
 
 def test_nothing_decided_is_nothing_shown_and_weights_are_named() -> None:
