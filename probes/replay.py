@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from probes import engines
 from probes.events import Event, RunStarted
-from probes.store import Run
+from probes.store import Run, notices
 from probes.tail import Tail
 
 
@@ -18,6 +18,7 @@ def replay(run: Run) -> Iterator[Event]:
         if isinstance(event, RunStarted):
             engine = event.engine
         yield texts.get(getattr(event, "id", ""), event)
+    yield from notices(run)
     if engine is None or engine not in engines.names():
         return
     tail = Tail(run.server_log, engines.engine(engine))

@@ -270,8 +270,8 @@ def machine() -> dict[str, Any]:
 
 
 def notices(run: Run) -> list[Notice]:
-    """What was unreadable in a run's files."""
-    return [e for log in (run.events_log, run.load_log) for e in codec.read(log) if isinstance(e, Notice) and not e.at]
+    """What was unreadable among a run's requests; what was among its events comes with them."""
+    return [e for e in codec.read(run.load_log) if isinstance(e, Notice) and not e.at]
 
 
 def _yamlable(value: Any) -> Any:

@@ -147,6 +147,20 @@ def test_memory_in_use_is_split_by_the_engines_lines_of_that_start() -> None:
     assert str(found.split()).startswith(said)
 
 
+@pytest.mark.parametrize("name", ["load.jsonl", "events.jsonl"])
+def test_a_torn_last_line_is_dropped_with_a_warning(make: Make, call: Call, name: str) -> None:
+    run = make()
+    whole = call("show", run.name).stdout
+    assert "this line was" not in whole
+    with (run.path / name).open("ab") as file:
+        file.write(b'{"kind":"done","id":"d1-r1')
+    text = call("show", run.name).stdout
+    assert f"warning: {name}:" in text
+    assert "this line was torn and is left out" in text
+    assert "8 ok" in whole
+    assert "8 ok" in text
+
+
 def test_any_two_depths_are_set_beside_each_other(make: Make, call: Call) -> None:
     run = make()
     told = call("show", run.name, "--between", "0:1").stdout.splitlines()
