@@ -8,7 +8,7 @@ from typing import Any
 from probes.events import CapacityRead, Event, PlanProgress, RequestDone
 from probes.gpu.throttle import Slowed
 from probes.lab import Judgment, Lab
-from probes.measure.ab import Arm, Design, ab, differences
+from probes.measure.ab import Arm, Design, ab, budgets, differences
 from probes.recipe import Recipe
 from probes.store import Run
 
@@ -53,7 +53,8 @@ def judgment(
 
         return judge_ab(
             requests, run=run.name, engine=recipe.engine, simulated=recipe.simulated, differs=differences(*arms),
-            warnings=pools.warnings(), floor=floor, slowed=slowed.by_restart() if slowed else None,
+            warnings=[*budgets(recipe, *arms), *pools.warnings()], floor=floor,
+            slowed=slowed.by_restart() if slowed else None,
         )  # fmt: skip
 
     return judged

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from probes import store
+from probes import preset, store
 from probes.abtest import Pools, compare, judgment, lab_for
 from probes.events import Capacity, CapacityRead, Notice, PlanProgress
-from probes.measure.ab import Arm, Design
+from probes.measure.ab import Arm, Design, budgets
 from probes.measure.costs import costs
 from probes.recipe import Dial, Recipe
 
@@ -32,6 +32,16 @@ def test_pools_that_differ_between_the_arms_are_told_with_their_sizes(tmp_path: 
         "the KV pools differ (4,096 against 2,048 tokens): this compares two memory budgets as well"
     ]
     assert told["differs"] == ["depth: 0 against 3"]
+
+
+def test_a_knob_that_moves_memory_is_another_budget() -> None:
+    recipe = preset.load("sim-vllm")
+    speed, memory = (Arm(3, {"request_drafts": "detailed"}), Arm(3, {"gpu_memory": 0.5}))
+    plain = Arm(3, {"gpu_memory": recipe.settings["gpu_memory"]})
+    assert budgets(recipe, plain, speed) == []
+    assert budgets(recipe, plain, memory) == [
+        "gpu_memory changes the memory budget: this compares two memory budgets as well"
+    ]
 
 
 def test_equal_pools_and_pools_of_one_arm_alone_are_no_warning() -> None:

@@ -61,7 +61,7 @@ def command(preset: str | None, resume: str | None, *, plan_only: bool, as_json:
         floor = _floor(asked["floor"], recipe, asked["a_texts"])
         boot_s, request_s = costs(recipe.name)
         design = ab.design(boot_s, asked["blocks"], asked["prompts"], 0 if floor is not None else None)
-        _tell(recipe, ab.differences(a, b), design, boot_s, request_s)
+        _tell(recipe, ab.differences(a, b), ab.budgets(recipe, a, b), design, boot_s, request_s)
         if plan_only:
             raise SystemExit(common.DONE)
         run = run or store.create()
@@ -115,12 +115,21 @@ def _floor(text: str | None, recipe: Any, a_texts: Sequence[str]) -> float | Non
     return math.log1p(share)
 
 
-def _tell(recipe: Any, differs: Sequence[str], design: Any, boot_s: float | None, request_s: float | None) -> None:
+def _tell(
+    recipe: Any,
+    differs: Sequence[str],
+    budget: Sequence[str],
+    design: Any,
+    boot_s: float | None,
+    request_s: float | None,
+) -> None:
     """The plan and its price, before anything starts."""
     for text in differs or ["nothing: this is an A/A"]:
         common.say(f"differs: {text}")
     if len(differs) > 1:
         common.say("warning: more than one knob differs, so this compares two bundles, not one flag")
+    for text in budget:
+        common.say(f"warning: {text}")
     text = f"plan: {design.restarts} restarts ({design.floor} of A alone, {design.blocks} blocks of A and B)"
     text += f", {design.prompts} prompts of each of {len(recipe.workload.categories)} categories"
     if boot_s and request_s:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from probes.measure.steps import Measure, Measured, Plan
+from probes.recipe import Recipe
 
 FLOOR_RESTARTS = 3
 """Restarts of arm A alone: the fewest that tell a spread and its bound."""
@@ -77,6 +78,13 @@ def ab(a: Arm, b: Arm, plan: Design, enough: Callable[[Sequence[Measured]], bool
 
 def _step(arm: Arm, name: str, block: int, prompts: int, why: str) -> Measure:
     return Measure(depth=arm.depth, block=block, settings=arm.settings, arm=name, prompts=prompts, why=why)
+
+
+def budgets(recipe: Recipe, a: Arm, b: Arm) -> list[str]:
+    """One sentence for each knob between the arms that moves memory: then another thing than its speed changes too."""
+    values = [{**recipe.settings, **arm.settings} for arm in (a, b)]
+    names = [k.name for k in recipe.knobs if "memory" in k.changes and len({str(v.get(k.name)) for v in values}) > 1]
+    return [f"{name} changes the memory budget: this compares two memory budgets as well" for name in names]
 
 
 def differences(a: Arm, b: Arm) -> list[str]:

@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 
 from probes.events import Event, Judged, Notice, PlanProgress, RequestDone, RunStarted
-from probes.measure.ab import Arm, Design
+from probes.measure.ab import Arm, Design, design
+from probes.recipe import Recipe
 from probes.session import Frame, Session
 from probes.stats.abresult import judge_ab
 from probes.store import Run
 from tui.messages import Cancel, Compare, Pause
 from tui.panels import _ab
 from tui.screens.live import Live
+from tui.widgets.choice import Choice, Chosen
 
 WIDE, SMALL, TINY = (160, 48), (80, 24), (40, 12)
 Show = Callable[..., str]
@@ -277,3 +279,13 @@ def test_the_ratio_is_in_sight_at_every_width(width: int) -> None:
     assert all(len(row) <= width for row in rows)
     assert all("1.200" in row for row in rows if row.startswith("all   "))
     assert sum(row.startswith("all   ") for row in rows) == 2
+
+
+def test_a_knob_that_moves_memory_is_told_before_anything_starts(recipe: Recipe) -> None:
+    chosen = Chosen(recipe)
+    chosen.asked = chosen.wanted
+    plan = design(None)
+    assert "budget" not in _ab.proposal(chosen, plan, (None, None), 100, early=False, runs=True).plain
+    chosen.wanted = Choice(chosen.wanted.depth, {**chosen.wanted.knobs, "ctx": 4096})
+    told = _ab.proposal(chosen, plan, (None, None), 100, early=False, runs=True).plain
+    assert "! ctx changes the memory budget: this compares two memory budgets as well" in told

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.text import Text
 
-from probes.measure.ab import Arm, Design, differences
+from probes.measure.ab import Arm, Design, budgets, differences
 from probes.recipe import Recipe
 from probes.session import Frame
 from tui.messages import Compare
@@ -34,7 +34,9 @@ def proposal(chosen: Chosen, design: Design, costs: Costs, width: int, *, early:
         left, right = (side.knobs.get(knob.name, knob.default) for side in (a, b))
         rows.append(_row(chosen.row == i, knob.name, left, right, legal(knob)))
     arms = Arm(a.depth, a.knobs), Arm(b.depth, b.knobs)
-    rows += [Text(" "), *_differs(differences(*arms), width), Text(" ")]
+    rows += [Text(" "), *_differs(differences(*arms), width)]
+    rows += [ink.hang("! ", Text(text, style=f"bold {ink.BAD}"), width) for text in budgets(recipe, *arms)]
+    rows.append(Text(" "))
     rows += plan(recipe, design, costs, width, early=early)
     return ink.lines(rows)
 
