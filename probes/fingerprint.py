@@ -212,8 +212,8 @@ def ends(path: Path) -> str | None:
 def hub_revision(name: str) -> str | None:
     """The commit of a hub's model in this machine's cache, as the hub's own client lays it out."""
     home = os.environ.get("HF_HUB_CACHE") or Path(
-        os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"),
-        "hub",  # noqa: PTH111  (never raises)
+        os.environ.get("HF_HOME") or os.path.expanduser("~/.cache/huggingface"),  # noqa: PTH111  (never raises)
+        "hub",
     )
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", name):
         return None
