@@ -262,7 +262,9 @@ def test_a_refused_start_is_told_in_the_dial_with_its_cure(on_screen: Show, feed
         assert "putthe" in dial, size
         last = next(row for row in shown.split("\n")[-3:] if "✖" in row)
         assert last.rstrip().endswith("mine.yaml"), size
-    shown = on_screen(feed, [*ready, told, dataclasses.replace(ready[1], at=10.0)], SMALL)
+    later = ready[1]
+    assert isinstance(later, ServerChanged)
+    shown = on_screen(feed, [*ready, told, dataclasses.replace(later, at=10.0)], SMALL)
     assert "no such file" not in shown[: shown.index("╰")]
 
 
